@@ -1,0 +1,2 @@
+install(TARGETS tensorgrad EXPORT tensorgradTargets)
+install(DIRECTORY include/tensorgrad DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -1,0 +1,57 @@
+// The exceptions of the library.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace tensorgrad {
+
+/// Where in the user's program an op was called.
+using Site = std::source_location;
+
+/// Base of all exceptions. `what()` is a sentence with the actual values, followed, where the
+/// error belongs to a call, by a line "  at FILE:LINE".
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+  Error(const std::string& message, const Site& site);
+};
+
+/// Shapes, ranks or axes that an op cannot take.
+class ShapeError : public Error {
+ public:
+  using Error::Error;
+};
+/// Element types that an op cannot take.
+class DTypeError : public Error {
+ public:
+  using Error::Error;
+};
+/// A graph that cannot be built, differentiated or compiled; unknown or missing names.
+class GraphError : public Error {
+ public:
+  using Error::Error;
+};
+/// A value outside its allowed range (a probability of 2, a learning rate of NaN).
+class ValueError : public Error {
+ public:
+  using Error::Error;
+};
+/// A device that is missing, lost, or that refuses a program.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+/// An allocation that the device or the host cannot serve.
+class OutOfMemory : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+/// A file whose contents break its format, or that cannot be read or written.
+class FormatError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace tensorgrad

@@ -1,0 +1,61 @@
+// Node: one primitive op applied to operands.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/attrs.h"
+#include "tensorgrad/tensor.h"
+
+namespace tensorgrad {
+
+struct Op;  // ops/registry.h
+
+/// Shape and dtype of a tensor.
+struct Type {
+  Shape shape;
+  DType dtype = DType::f32;
+  bool operator==(const Type&) const = default;
+};
+
+/// "f32[2, 3]".
+std::string to_string(const Type& type);
+
+/// One primitive op applied to operands. Immutable once made; destroyed without recursion, so that
+/// chains of any depth are safe.
+struct Node {
+  const Op* op = nullptr;
+  std::vector<Tensor> operands;
+  Attrs attrs;
+  Type type;
+  Site site;
+
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
+
+  const Tensor& operand(std::size_t i) const { return operands[i]; }
+  template <class A>
+  const A& attr() const {
+    return std::get<A>(attrs);
+  }
+};
+
+/// Applies a primitive: infers the type by the op's rule (whose errors name `site`) and makes the
+/// node.
+Tensor make(const Op& op, std::vector<Tensor> operands, Attrs attrs, const Site& site);
+/// The same op and attributes on other operands (a rebuilt node keeps its site).
+Tensor remake(const Node& node, std::vector<Tensor> operands);
+
+/// "`head.W`", if the tensor is a named input or parameter seen through views; else "".
+std::string display_name(const Tensor& t);
+
+/// All nodes that `roots` reach, operands before users, without recursion; the order depends on the
+/// graph alone. Nodes in `stop` are included but not entered.
+std::vector<const Node*> topological(std::span<const Tensor> roots,
+                                     std::span<const Tensor> stop = {});
+
+}  // namespace tensorgrad

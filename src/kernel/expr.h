@@ -1,0 +1,162 @@
+// Scalar expressions and index algebra of kernels: hash-consed, typed, simplified as they are built.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tensorgrad/dtype.h"
+
+namespace tensorgrad::kernel {
+
+/// An integer index expression of a Pool.
+struct Index {
+  std::int32_t id = -1;
+  bool operator==(const Index&) const = default;
+};
+/// A typed scalar expression of a Pool.
+struct Expr {
+  std::int32_t id = -1;
+  bool operator==(const Expr&) const = default;
+  bool defined() const { return id >= 0; }
+};
+
+/// Scalar operations, with IEEE semantics for NaN and infinity unless said otherwise. Every
+/// operation is defined for every input.
+enum class Fn : std::uint8_t {
+  // leaves
+  constant,  ///< a number of the node's dtype
+  index,     ///< an Index as a number of the node's dtype
+  load,      ///< buffer[index], or 0 where the condition is false (then memory is not touched)
+  acc,       ///< result of accumulator `slot` of reduce stage `stage`; stage -1: the contraction
+  in_range,  ///< lo <= index < hi, a bool
+  // unary, float (neg, abs, sign also signed integers)
+  neg, abs, sign, exp, expm1, log, log1p, sqrt, rsqrt, reciprocal, sin, cos, tan, asin, acos, atan,
+  tanh, logistic, erf, erfc, floor, ceil, round, relu,
+  // unary, bool or integer: bitwise (bool: logical) complement
+  bit_not,
+  // binary: arithmetic on any number; div of integers truncates, by 0 gives 0; rem has the sign of
+  // the dividend (C's), by 0 gives 0; INT_MIN / -1 wraps; min and max propagate NaN
+  add, sub, mul, div, rem, pow, min, max, atan2,
+  // binary, bool and integers
+  bit_and, bit_or, bit_xor,
+  // binary, integers: shifts by 32 or more (or negative) give 0, or the sign for shr of i32
+  shl, shr,
+  // comparisons of two equal dtypes, giving bool; false with NaN, but ne
+  eq, ne, lt, le, gt, ge,
+  // ternary
+  select,  ///< select(bool, a, b)
+  // conversions: float to integer truncates and saturates, NaN to 0; integers wrap; to bool is != 0
+  cast, bitcast,
+};
+
+/// The printed name of a scalar operation.
+const char* name(Fn fn);
+
+/// A node of a scalar expression.
+struct ExprNode {
+  Fn fn = Fn::constant;
+  DType dtype = DType::f32;
+  std::int32_t args[3] = {-1, -1, -1};  ///< operand Expr ids; load: args[0] is the condition or -1
+  double value = 0;                     ///< constant
+  Index index;                          ///< load, index, in_range
+  std::int32_t buffer = -1;             ///< load
+  std::int32_t stage = 0, slot = 0;     ///< acc
+  std::int64_t lo = 0, hi = 0;          ///< in_range
+  bool operator==(const ExprNode&) const;
+};
+
+/// A node of an index expression. Sums are canonical: terms sorted by atom, no zero factors, atoms
+/// are never sums.
+struct IndexNode {
+  enum class Kind : std::uint8_t {
+    sum,   ///< constant + sum of factor * atom
+    loop,  ///< loop variable `var`, in [0, extent)
+    div,   ///< floor(sum / divisor), divisor > 0, for sum >= 0
+    mod,   ///< sum mod divisor, for sum >= 0
+    value  ///< an i32 or u32 scalar expression used as an index (gather), with its known range
+  } kind = Kind::sum;
+  std::vector<std::pair<std::int32_t, std::int64_t>> terms;  ///< sum: (atom, factor)
+  std::int64_t constant = 0;                                 ///< sum
+  std::int32_t var = -1;                                     ///< loop
+  std::int32_t arg = -1;                                     ///< div, mod: the Index divided
+  std::int64_t divisor = 1;                                  ///< div, mod
+  Expr expr;                                                 ///< value
+  std::int64_t lo = 0, hi = 0;                               ///< inclusive range, known
+  bool operator==(const IndexNode&) const;
+};
+
+/// Owns the expressions of one kernel. Building returns an existing node where an equal one exists,
+/// and applies the simplification rules.
+class Pool {
+ public:
+  // index algebra
+  Index number(std::int64_t value);
+  Index loop(int var, std::int64_t extent);
+  Index add(Index a, Index b);
+  Index sub(Index a, Index b);
+  Index mul(Index a, std::int64_t factor);
+  Index div(Index a, std::int64_t divisor);  ///< floor for a >= 0
+  Index mod(Index a, std::int64_t divisor);
+  Index value(Expr e, std::int64_t lo, std::int64_t hi);  ///< e clamped by the caller to [lo, hi]
+  const IndexNode& node(Index i) const { return indices_[static_cast<std::size_t>(i.id)]; }
+
+  // scalar expressions
+  Expr constant(double value, DType dtype);
+  Expr from_index(Index i, DType dtype);
+  /// `cond` may be undefined (always valid).
+  Expr load(int buffer, Index index, Expr cond, DType dtype);
+  Expr acc(int stage, int slot, DType dtype);
+  Expr in_range(Index i, std::int64_t lo, std::int64_t hi);
+  /// `a and b`, either of which may be undefined (true).
+  Expr both(Expr a, Expr b);
+  /// Any unary, binary or ternary operation. Operand dtypes must agree; the result dtype follows.
+  Expr apply(Fn fn, std::span<const Expr> args);
+  Expr apply(Fn fn, std::initializer_list<Expr> args) {
+    return apply(fn, std::span<const Expr>(args.begin(), args.size()));
+  }
+  Expr cast(Expr e, DType dtype);
+  Expr bitcast(Expr e, DType dtype);
+  const ExprNode& node(Expr e) const { return exprs_[static_cast<std::size_t>(e.id)]; }
+  std::size_t size() const { return exprs_.size(); }
+
+  /// Rebuilds an expression with every loop variable, load and accumulator mapped. Null functions
+  /// keep what they would map. Shared parts are visited once.
+  struct Mapping {
+    std::function<Index(int var, std::int64_t extent)> loop;
+    std::function<Expr(const ExprNode& load, Index index, Expr cond)> load;
+    std::function<Expr(const ExprNode& acc)> acc;
+  };
+  Expr rewrite(Expr e, const Mapping& mapping);
+  Index rewrite(Index i, const Mapping& mapping);
+
+ private:
+  friend class Rewriter;
+  Index intern(IndexNode node);
+  Expr intern(ExprNode node);
+  struct IndexHash {
+    const Pool* pool;
+    std::size_t operator()(std::int32_t id) const;
+  };
+  std::vector<IndexNode> indices_;
+  std::vector<ExprNode> exprs_;
+  std::unordered_multimap<std::size_t, std::int32_t> index_ids_, expr_ids_;
+};
+
+/// Evaluates a constant scalar operation exactly as kernels do; the one definition of folding, used
+/// by the graph simplifier too. Values are held in double and are rounded to `dtype`.
+double evaluate(Fn fn, DType operand, DType result, std::span<const double> args);
+/// Rounds, wraps or saturates `value` into `dtype`.
+double round_to(DType dtype, double value);
+/// Result dtype of `fn` on operands of `operand` (comparisons give bool).
+DType result_dtype(Fn fn, DType operand);
+
+/// Readable text: "relu(b0[64*i0 + i1] + b1[i1])".
+std::string to_string(const Pool& pool, Expr e);
+std::string to_string(const Pool& pool, Index i);
+
+}  // namespace tensorgrad::kernel

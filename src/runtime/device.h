@@ -1,0 +1,84 @@
+// The backend interface: what a device can do with a Plan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/plan.h"
+
+namespace tensorgrad {
+
+/// Device memory that outlives one program: parameters, optimizer state. Freed on destruction.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual std::size_t bytes() const = 0;
+  /// Copies host bytes in, or out; ordered after all runs submitted before. Throws ValueError if
+  /// the range leaves the buffer.
+  virtual void write(std::size_t offset, std::span<const std::byte> data) = 0;
+  virtual void read(std::size_t offset, std::span<std::byte> data) const = 0;
+};
+
+/// The outcome of one run. Waits only when read.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  /// Bytes of plan output `i` (in the order of the plan's output buffers); waits for the run.
+  virtual std::span<const std::byte> output(std::size_t i) = 0;
+};
+
+/// A plan made ready on a device.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  /// Runs once. `inputs` and `states` are in the order of the plan's buffers of that kind; sizes
+  /// are checked by the caller. Input bytes are consumed before the call returns.
+  virtual std::unique_ptr<Completion> run(std::span<const std::span<const std::byte>> inputs,
+                                          std::span<DeviceBuffer* const> states) = 0;
+  /// Source text of plan kernel `i` in the backend's language.
+  virtual std::string source(std::size_t kernel) const = 0;
+  /// Bytes really allocated by this executable (arena, inputs, outputs, constants).
+  virtual std::size_t allocated_bytes() const = 0;
+  /// Seconds spent in each dispatch during one profiled run with the given feeds.
+  virtual std::vector<double> profile(std::span<const std::span<const std::byte>> inputs,
+                                      std::span<DeviceBuffer* const> states) = 0;
+};
+
+/// What a device says of itself.
+struct DeviceInfo {
+  std::string name;                                          ///< "cpu"
+  std::string description;                                   ///< "AMD EPYC 9755, 2 threads, AVX-512"
+  std::vector<std::pair<std::string, std::string>> details;  ///< limits, versions
+};
+
+/// A place that runs plans.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceInfo info() const = 0;
+  /// Compiles every kernel of the plan. Throws DeviceError, OutOfMemory.
+  virtual std::unique_ptr<Executable> load(const Plan& plan) = 0;
+  /// Zeroed memory. Throws OutOfMemory.
+  virtual std::unique_ptr<DeviceBuffer> allocate(std::size_t bytes) = 0;
+};
+
+/// A row of the device list.
+struct Backend {
+  std::string name;
+  /// "" if usable, else a sentence that says what is missing and how to get it.
+  std::string (*unavailable)();
+  std::shared_ptr<Device> (*open)();
+};
+/// The backends of this build, best default last.
+std::span<const Backend> backends();
+/// Opens (once) the device of that name; "auto" is the best usable one. Throws DeviceError naming
+/// the known devices and, for one that is not usable, the reason.
+std::shared_ptr<Device> open_device(const std::string& name);
+
+}  // namespace tensorgrad

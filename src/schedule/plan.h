@@ -1,0 +1,52 @@
+// Plan: all that a runtime needs to run a compiled program. Points back into nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernel/kernel.h"
+#include "tensorgrad/dtype.h"
+#include "tensorgrad/tensor.h"
+
+namespace tensorgrad {
+
+/// Where a plan buffer lives.
+enum class BufferKind : std::uint8_t {
+  input,    ///< uploaded before each run
+  state,    ///< persistent, owned by the caller, shared between plans, updated in place
+  output,   ///< read back after the run on request
+  temp,     ///< inside the arena, at `offset`
+  constant  ///< uploaded once, from `data`
+};
+
+/// One buffer of a plan.
+struct PlanBuffer {
+  BufferKind kind = BufferKind::temp;
+  std::string name;  ///< input, state and output name; "" for temps
+  DType dtype = DType::f32;
+  Shape shape;                     ///< as the user sees it (inputs, states, outputs)
+  std::int64_t elements = 0;
+  std::int64_t offset = 0;         ///< bytes into the arena (temp)
+  std::vector<std::byte> data;     ///< constant
+  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(info(dtype).bytes); }
+};
+
+/// One kernel run: which kernel, on which buffers.
+struct Dispatch {
+  int kernel = -1;           ///< into Plan::kernels
+  std::vector<int> buffers;  ///< Plan::buffers, one for each kernel argument
+  std::string name;          ///< for people, with the user's names and lines
+};
+
+/// A compiled program: kernels (each distinct one once), buffers, dispatches in order.
+struct Plan {
+  std::vector<kernel::Kernel> kernels;
+  std::vector<PlanBuffer> buffers;
+  std::vector<Dispatch> dispatches;
+  std::int64_t arena_bytes = 0;  ///< peak of the temps
+  /// Bytes of all buffers: arena, inputs, outputs, states, constants.
+  std::int64_t total_bytes() const;
+};
+
+}  // namespace tensorgrad
