@@ -50,6 +50,21 @@ Tensor make(const Op& op, std::vector<Tensor> operands, Attrs attrs, const Site&
 /// The same op and attributes on other operands (a rebuilt node keeps its site).
 Tensor remake(const Node& node, std::vector<Tensor> operands);
 
+/// While one lives, every node made on this thread carries its site and errors name it, so that a
+/// composed function and the rules of a transform speak of the user's own line. The outermost wins.
+class SiteScope {
+ public:
+  explicit SiteScope(const Site& site);
+  ~SiteScope();
+  SiteScope(const SiteScope&) = delete;
+  SiteScope& operator=(const SiteScope&) = delete;
+  /// The outermost scope's site, or `site` where there is none.
+  static const Site& resolve(const Site& site);
+
+ private:
+  bool outermost_;
+};
+
 /// "`head.W`", if the tensor is a named input or parameter seen through views; else "".
 std::string display_name(const Tensor& t);
 

@@ -91,7 +91,8 @@ using Lowering = std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, Low
 // ---- rules ---------------------------------------------------------------------------------------
 
 /// Infers the result's type, or throws ShapeError or DTypeError naming `site`.
-using InferRule = Type (*)(std::span<const Tensor> operands, const Attrs& attrs, const Site& site);
+using InferRule = Type (*)(const Op& op, std::span<const Tensor> operands, const Attrs& attrs,
+                           const Site& site);
 /// Tangent of the output `y`, given the operands' tangents (empty handles are zero; at least one is
 /// not). An empty result is a zero tangent.
 using JvpRule = Tensor (*)(const Tensor& y, std::span<const Tensor> tangents);

@@ -1,0 +1,43 @@
+// What the rows of several families share.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ops/primitives.h"
+
+namespace tensorgrad {
+
+/// Operand `i` of the node behind `y`.
+inline const Tensor& in(const Tensor& y, std::size_t i) { return y.node().operands[i]; }
+
+/// Throws DTypeError unless `dtype` is one of `allowed`: "exp: takes f32, not i32."
+void check_dtype(const Op& op, DType dtype, std::span<const DType> allowed, const Site& site);
+
+inline constexpr DType floats[] = {DType::f32};
+inline constexpr DType integers[] = {DType::i32, DType::u32};
+inline constexpr DType numbers[] = {DType::f32, DType::i32, DType::u32};
+inline constexpr DType signed_numbers[] = {DType::f32, DType::i32};
+inline constexpr DType bits_dtypes[] = {DType::bool_, DType::i32, DType::u32};
+inline constexpr DType any_dtype[] = {DType::f32, DType::i32, DType::u32, DType::bool_};
+
+/// Operands without the batch dimension get one of extent `size`.
+std::vector<Tensor> batch_all(std::span<const Tensor> operands, const std::vector<bool>& batched,
+                              std::int64_t size);
+/// A vmap rule for ops whose attributes do not name dimensions.
+Tensor vmap_elementwise(const Tensor& y, std::span<const Tensor> operands,
+                        const std::vector<bool>& batched, std::int64_t size);
+
+/// Row-major strides of a shape.
+Shape strides_of(const Shape& shape);
+/// The multi-index of a flat row-major position.
+Shape unravel(std::int64_t flat, const Shape& shape);
+/// Shape without the (sorted) axes.
+Shape without(const Shape& shape, const std::vector<int>& axes);
+/// Shapes that samples of most ops run over: ranks 0-5, size-1 and empty axes, odd sizes.
+std::vector<Shape> sample_shapes();
+
+}  // namespace tensorgrad
