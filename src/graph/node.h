@@ -25,7 +25,7 @@ std::string to_string(const Type& type);
 
 /// One primitive op applied to operands. Immutable once made; destroyed without recursion, so that
 /// chains of any depth are safe.
-struct Node {
+struct Node : std::enable_shared_from_this<Node> {
   const Op* op = nullptr;
   std::vector<Tensor> operands;
   Attrs attrs;
@@ -43,6 +43,9 @@ struct Node {
     return std::get<A>(attrs);
   }
 };
+
+/// A handle to a node that some handle owns already.
+inline Tensor handle_of(const Node& node) { return Tensor(node.shared_from_this()); }
 
 /// Applies a primitive: infers the type by the op's rule (whose errors name `site`) and makes the
 /// node.

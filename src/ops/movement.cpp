@@ -592,6 +592,9 @@ Tensor reshape(const Tensor& x, const Shape& shape, const Site& site) {
   if (x.shape() == shape) return x;
   return make(rows()[Row::reshape], {x}, ShapeAttr{shape, {}}, site);
 }
+Tensor identity(const Tensor& x, const Site& site) {
+  return make(rows()[Row::reshape], {x}, ShapeAttr{x.shape(), {}}, site);
+}
 Tensor permute(const Tensor& x, const std::vector<int>& axes, const Site& site) {
   if (axes == all_axes(x.rank())) return x;
   return make(rows()[Row::permute], {x}, AxesAttr{axes}, site);

@@ -48,6 +48,9 @@ Tensor add_any(const Tensor& a, const Tensor& b);
 
 // movement (ops/movement.cpp)
 Tensor reshape(const Tensor& x, const Shape& shape, const Site& site = Site::current());
+/// A new node of the same value: what transforms differentiate by, so that nothing else that was
+/// computed from `x` before is taken for a function of it.
+Tensor identity(const Tensor& x, const Site& site = Site::current());
 Tensor permute(const Tensor& x, const std::vector<int>& axes, const Site& site = Site::current());
 /// Operand dimension i becomes output dimension axes[i]; extents are equal or the operand's is 1.
 Tensor broadcast(const Tensor& x, const Shape& shape, const std::vector<int>& axes,
