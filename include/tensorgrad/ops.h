@@ -125,7 +125,7 @@ struct Reduce {
   bool keepdims = false;
   Reduce() = default;
   // NOLINTBEGIN(google-explicit-constructor): sum(x, -1) and sum(x, {0, 1}) read as in NumPy
-  Reduce(int axis, bool keep = false) : axes({axis}), keepdims(keep) {}
+  Reduce(int axis, bool keep = false) : axes(std::vector<int>{axis}), keepdims(keep) {}
   Reduce(std::initializer_list<int> list, bool keep = false)
       : axes(std::vector<int>(list)), keepdims(keep) {}
   Reduce(std::vector<int> list, bool keep = false) : axes(std::move(list)), keepdims(keep) {}

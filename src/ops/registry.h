@@ -21,7 +21,7 @@ struct Required {
   // NOLINTNEXTLINE(google-explicit-constructor): rows read better without wrapping
   template <class U>
     requires std::is_convertible_v<U, T>
-  constexpr Required(U&& value) : value(std::forward<U>(value)) {}  // NOLINT
+  constexpr Required(U&& v) : value(std::forward<U>(v)) {}  // NOLINT
   Required() = delete;
   constexpr const T& operator*() const { return value; }
   constexpr const T* operator->() const { return &value; }
