@@ -92,6 +92,9 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const AxisAttr& a) const {
       return fmt::format("axis={}", a.axis) + (a.size ? fmt::format(", size={}", a.size) : "");
     }
+    std::string operator()(const GatherAttr& a) const {
+      return fmt::format("axis={}, fill={}", a.axis, a.fill);
+    }
     std::string operator()(const DotAttr& a) const {
       return fmt::format("batch={}x{}, contract={}x{}", bracketed(a.lhs_batch),
                          bracketed(a.rhs_batch), bracketed(a.lhs_contract),

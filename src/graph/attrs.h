@@ -42,11 +42,17 @@ struct PadAttr {
   Shape low, high, interior;
   auto tie() const { return std::tie(low, high, interior); }
 };
-/// One axis: `iota`, `concat`, `gather`, `scatter_add`, `argmax`...
+/// One axis: `iota`, `concat`, `scatter_add`.
 struct AxisAttr {
   int axis = 0;
   std::int64_t size = 0;  ///< where the op needs an extent (scatter_add: the output's)
   auto tie() const { return std::tie(axis, size); }
+};
+/// gather: the axis that is indexed, and what an index out of range reads (NaN equals NaN here).
+struct GatherAttr {
+  int axis = 0;
+  double fill = 0;
+  auto tie() const { return std::tie(axis, fill); }
 };
 /// dot_general: dimensions of each operand that are paired as batch or contracted. The output is
 /// [batch..., lhs free..., rhs free...].
@@ -54,8 +60,8 @@ struct DotAttr {
   std::vector<int> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
   auto tie() const { return std::tie(lhs_batch, rhs_batch, lhs_contract, rhs_contract); }
 };
-/// Convolution over `rank` spatial dimensions: x [N, groups * I, ...], w [groups * O, I, ...].
-/// `window` holds the spatial extents of x and of w that the gradients cannot infer.
+/// Convolution: x [N, groups * I, ...], w [groups * O, I, ...], y [N, groups * O, ...], one entry of
+/// each list a spatial dimension. The gradients cannot infer the extents of x and w from operands.
 struct ConvAttr {
   Shape stride, pad_low, pad_high, dilation;
   std::int64_t groups = 1;
@@ -99,8 +105,8 @@ struct IndexAttr {
 };
 
 using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
-                           DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr, InputAttr,
-                           NameAttr, IndexAttr>;
+                           GatherAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
+                           InputAttr, NameAttr, IndexAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

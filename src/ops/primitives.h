@@ -24,7 +24,8 @@ Tensor zeros_like(const Tensor& t);
 /// 0, 1, 2, … along `axis` of `shape` (i32, u32 or f32).
 Tensor iota(const Shape& shape, int axis, DType dtype, const Site& site = Site::current());
 Tensor data(const Type& type, std::vector<std::byte> bytes, const Site& site = Site::current());
-Tensor input(InputRole role, const std::string& name, const Type& type, const Site& site = Site::current());
+Tensor input(InputRole role, const std::string& name, const Type& type,
+             const Site& site = Site::current());
 /// A bool scalar: true while training, false elsewhere; bound when a program is compiled.
 Tensor training_flag(const Site& site = Site::current());
 /// A fresh key u32[2] for one stochastic call, bound when a program is compiled: calls in one
@@ -81,10 +82,13 @@ inline Tensor sum(const Tensor& x, const std::vector<int>& axes) {
 Tensor unreduce(const Tensor& reduced, const Shape& shape, const std::vector<int>& axes);
 
 // contractions (ops/contract.cpp)
-Tensor dot_general(const Tensor& a, const Tensor& b, const DotAttr& dims, const Site& site = Site::current());
+Tensor dot_general(const Tensor& a, const Tensor& b, const DotAttr& dims,
+                   const Site& site = Site::current());
 
-// convolution (ops/conv.cpp): see ConvAttr
-Tensor conv(const Tensor& x, const Tensor& w, const ConvAttr& attr, const Site& site = Site::current());
+// convolution (ops/conv.cpp): see ConvAttr. `conv` takes the extents of x and w from its operands;
+// the gradients need them in `attr`.
+Tensor conv(const Tensor& x, const Tensor& w, const ConvAttr& attr,
+            const Site& site = Site::current());
 Tensor conv_input_grad(const Tensor& dy, const Tensor& w, const ConvAttr& attr,
                        const Site& site = Site::current());
 Tensor conv_weight_grad(const Tensor& x, const Tensor& dy, const ConvAttr& attr,
@@ -94,6 +98,9 @@ Tensor conv_weight_grad(const Tensor& x, const Tensor& dy, const ConvAttr& attr,
 /// out[a..., i..., b...] = x[a..., indices[i...], b...] along `axis`; an index out of range reads
 /// NaN (float) or 0.
 Tensor gather(const Tensor& x, const Tensor& indices, int axis, const Site& site = Site::current());
+/// The same with `fill` for an index out of range. With 0 it is the transpose of scatter_add.
+Tensor gather_or(const Tensor& x, const Tensor& indices, int axis, double fill,
+                 const Site& site = Site::current());
 /// Zeros of extent `size` along `axis`, to which every slice of `updates` is added at its index;
 /// indices out of range are dropped. The transpose of gather.
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, int axis, std::int64_t size,

@@ -37,11 +37,12 @@ struct RefArray {
 // ---- lowerings: how the schedule sees an op ------------------------------------------------------
 
 /// Where an output element of a view comes from: operand, element index (one Index a dimension of
-/// the operand) and validity (undefined: always; where false the element is 0).
+/// the operand) and validity (undefined: always; where false the element is `fill`).
 struct Source {
   int operand = 0;
   std::vector<kernel::Index> index;
-  kernel::Expr valid;
+  kernel::Expr valid = {};
+  double fill = 0;  ///< 0 for every view; a gather may fill with NaN
 };
 /// Reads element `index` of operand `operand`, as the lowering of an indirect view needs.
 using ReadOperand = std::function<kernel::Expr(int operand, std::span<const kernel::Index> index)>;
@@ -78,8 +79,8 @@ struct LowerConv {
   kernel::Conv::Mode mode;
 };
 /// out = zeros; for every element of `updates` in order: out[index] += update (scatter_add).
-/// `fn` gives the output index (and validity) of an element of the updates, operand 1; indices are
-/// operand 0.
+/// `fn` gives the output index of element `index` of the updates, operand 1; where it is not valid
+/// the element is dropped. Indices are operand 0.
 struct LowerScatter {
   Source (*fn)(kernel::Pool&, const Node&, std::span<const kernel::Index> index,
                const ReadOperand& read);
