@@ -1,0 +1,199 @@
+// Which stores share a kernel.
+#include <algorithm>
+
+#include "ops/rules.h"
+#include "schedule/state.h"
+
+namespace tensorgrad::schedule {
+namespace {
+
+// A row up to this many elements stays in the cache between the stages of one kernel.
+constexpr std::int64_t row_limit = 1 << 16;
+// Buffers of one kernel.
+constexpr std::size_t argument_limit = 24;
+
+const Item& item(const State& s, int i) { return s.items[static_cast<std::size_t>(i)]; }
+std::vector<int>& items(State& s, int g) { return s.groups[static_cast<std::size_t>(g)].items; }
+const std::vector<int>& items(const State& s, int g) {
+  return s.groups[static_cast<std::size_t>(g)].items;
+}
+
+bool all(const State& s, int g, ItemKind kind) {
+  return std::all_of(items(s, g).begin(), items(s, g).end(),
+                     [&](int i) { return item(s, i).kind == kind; });
+}
+bool has(const State& s, int g, ItemKind kind) {
+  return std::any_of(items(s, g).begin(), items(s, g).end(),
+                     [&](int i) { return item(s, i).kind == kind; });
+}
+
+// Items of both groups, in dependency order.
+std::vector<int> joined(const State& s, int a, int b) {
+  std::vector<int> list = items(s, a);
+  list.insert(list.end(), items(s, b).begin(), items(s, b).end());
+  std::sort(list.begin(), list.end());
+  std::stable_sort(list.begin(), list.end(), [&](int x, int y) {
+    return item(s, x).kind == ItemKind::contract && item(s, y).kind != ItemKind::contract;
+  });
+  return list;
+}
+
+bool try_merge(State& s, int a, int b) {
+  if (s.path_through_others(a, b) || s.path_through_others(b, a)) return false;
+  std::vector<int> list = joined(s, a, b);
+  const Lowered l = lower(s, list);
+  if (!l.failure.empty() || l.buffers.size() > argument_limit) return false;
+  for (int i : items(s, b)) s.item_group[static_cast<std::size_t>(i)] = a;
+  items(s, b).clear();
+  items(s, a) = std::move(list);
+  return true;
+}
+
+// Whether a reduction walks consecutive elements, few enough to stay in the cache.
+bool is_row(const Item& it) {
+  const Node& n = it.value.node();
+  const Shape& from = n.operand(0).shape();
+  const auto& axes = n.attr<AxesAttr>().axes;
+  std::int64_t length = 1;
+  bool kept_behind = false;
+  for (std::size_t d = from.size(); d-- > 0;) {
+    if (from[d] == 1) continue;
+    if (!std::binary_search(axes.begin(), axes.end(), static_cast<int>(d))) {
+      kept_behind = true;
+    } else if (kept_behind) {
+      return false;
+    } else {
+      length *= from[d];
+    }
+  }
+  return length <= row_limit;
+}
+
+// Groups of maps and reductions whose union may be a row kernel.
+bool rows_allowed(const State& s, int a, int b) {
+  bool reduces = false;
+  bool rows = true;
+  std::int64_t row_count = -1;
+  for (int g : {a, b}) {
+    for (int i : items(s, g)) {
+      const Item& it = item(s, i);
+      if (it.kind != ItemKind::map && it.kind != ItemKind::reduce) return false;
+      if (it.kind == ItemKind::reduce) {
+        reduces = true;
+        rows = rows && is_row(it);
+        row_count = it.value.size();
+      }
+    }
+  }
+  if (!reduces) return false;
+  if (rows) return true;
+  // Long or strided reductions take only what is computed once a result.
+  for (int g : {a, b}) {
+    for (int i : items(s, g)) {
+      if (item(s, i).kind == ItemKind::map && item(s, i).value.size() != row_count) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<int> consumers(const State& s, int g) {
+  std::vector<int> out;
+  for (std::size_t c = 0; c < s.groups.size(); ++c) {
+    if (static_cast<int>(c) != g && !s.groups[c].items.empty() &&
+        s.depends(static_cast<int>(c), g)) {
+      out.push_back(static_cast<int>(c));
+    }
+  }
+  return out;
+}
+
+bool share_a_read(const State& s, int a, int b) {
+  std::unordered_set<const Node*> read;
+  for (int i : items(s, a)) {
+    for (const Node* n : s.reads(item(s, i))) read.insert(n);
+  }
+  for (int i : items(s, b)) {
+    for (const Node* n : s.reads(item(s, i))) {
+      if (read.contains(n) && numel(n->type.shape) > 1) return true;
+    }
+  }
+  return false;
+}
+
+const Shape& operand_shape(const Item& it) {
+  return it.kind == ItemKind::reduce ? it.value.node().operand(0).shape() : it.value.shape();
+}
+
+}  // namespace
+
+void fuse_epilogues(State& s) {
+  for (std::size_t g = 0; g < s.groups.size(); ++g) {
+    const int p = static_cast<int>(g);
+    if (items(s, p).empty() || !has(s, p, ItemKind::contract)) continue;
+    const std::int64_t size = item(s, items(s, p)[0]).value.size();
+    for (int c : consumers(s, p)) {
+      const bool fits = all(s, c, ItemKind::map) &&
+                        std::all_of(items(s, c).begin(), items(s, c).end(),
+                                    [&](int i) { return item(s, i).value.size() == size; });
+      if (fits) try_merge(s, p, c);
+    }
+  }
+}
+
+void fuse_rows(State& s) {
+  bool again = true;
+  while (again) {
+    again = false;
+    for (std::size_t g = 0; g < s.groups.size(); ++g) {
+      const int p = static_cast<int>(g);
+      if (items(s, p).empty()) continue;
+      for (int c : consumers(s, p)) {
+        if (rows_allowed(s, p, c) && try_merge(s, p, c)) again = true;
+      }
+    }
+  }
+}
+
+void fuse_siblings(State& s) {
+  for (std::size_t a = 0; a < s.groups.size(); ++a) {
+    const int ga = static_cast<int>(a);
+    for (std::size_t b = a + 1; b < s.groups.size(); ++b) {
+      const int gb = static_cast<int>(b);
+      if (items(s, ga).empty() || items(s, gb).empty()) continue;
+      const bool maps = all(s, ga, ItemKind::map) && all(s, gb, ItemKind::map);
+      const bool reduces = all(s, ga, ItemKind::reduce) && all(s, gb, ItemKind::reduce);
+      if (!maps && !reduces) continue;
+      const Item& x = item(s, items(s, ga)[0]);
+      const Item& y = item(s, items(s, gb)[0]);
+      if (operand_shape(x) != operand_shape(y) || x.value.shape() != y.value.shape()) continue;
+      if (reduces && (s.depends(ga, gb) || s.depends(gb, ga))) continue;
+      if (share_a_read(s, ga, gb) || s.depends(ga, gb) || s.depends(gb, ga)) try_merge(s, ga, gb);
+    }
+  }
+}
+
+void drop_stores(State& s) {
+  std::unordered_map<const Node*, std::unordered_set<int>> readers;  // groups
+  for (std::size_t i = 0; i < s.items.size(); ++i) {
+    for (const Node* n : s.reads(s.items[i])) readers[n].insert(s.item_group[i]);
+  }
+  std::unordered_map<int, const Node*> whole;  // an item that is a part of a stored concatenation
+  for (const auto& [n, list] : s.writers) {
+    for (int i : list) {
+      if (&s.items[static_cast<std::size_t>(i)].value.node() != n) whole[i] = n;
+    }
+  }
+  for (std::size_t i = 0; i < s.items.size(); ++i) {
+    Item& it = s.items[i];
+    const BufferKind kind = s.buffers[static_cast<std::size_t>(it.dest.buffer)].kind;
+    if (kind != BufferKind::temp || it.kind == ItemKind::scatter ||
+        whole.contains(static_cast<int>(i))) {
+      continue;
+    }
+    const auto r = readers.find(&it.value.node());
+    if (r == readers.end()) continue;
+    it.stored = !(r->second.size() == 1 && *r->second.begin() == s.item_group[i]);
+  }
+}
+
+}  // namespace tensorgrad::schedule

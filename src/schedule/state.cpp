@@ -1,0 +1,182 @@
+#include "schedule/state.h"
+
+#include <algorithm>
+#include <queue>
+
+#include <fmt/format.h>
+
+#include "ops/rules.h"
+
+namespace tensorgrad::schedule {
+
+Location dense(int buffer, std::int64_t offset, const Shape& shape) {
+  return {buffer, offset, strides_of(shape)};
+}
+
+bool is_dense(const Location& location, const Shape& shape) {
+  const Shape expected = strides_of(shape);
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != 1 && location.strides[i] != expected[i]) return false;
+  }
+  return true;
+}
+
+const Node& storage_node(const Tensor& t) {
+  const Node* n = &t.node();
+  while (*n->op->name == "reshape" || *n->op->name == "capture" || *n->op->name == "stop_gradient") {
+    n = &n->operand(0).node();
+  }
+  return *n;
+}
+
+State::State(Graph g) : graph(std::move(g)), order(graph.order()) {
+  for (const Node* n : order) {
+    std::unordered_set<const Node*> seen;
+    for (const Tensor& o : n->operands) {
+      if (seen.insert(&o.node()).second) users[&o.node()].push_back(n);
+    }
+  }
+}
+
+int State::add_buffer(PlanBuffer buffer) {
+  buffers.push_back(std::move(buffer));
+  return static_cast<int>(buffers.size()) - 1;
+}
+
+int State::add_temp(DType dtype, std::int64_t elements) {
+  PlanBuffer b;
+  b.kind = BufferKind::temp;
+  b.dtype = dtype;
+  b.elements = elements;
+  return add_buffer(std::move(b));
+}
+
+int State::add_item(Item item) {
+  const int id = static_cast<int>(items.size());
+  writers[&item.value.node()].push_back(id);
+  items.push_back(std::move(item));
+  item_group.push_back(static_cast<int>(groups.size()));
+  groups.push_back({{id}});
+  return id;
+}
+
+std::vector<const Node*> State::reads(const Item& item) const {
+  std::vector<const Node*> found;
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> pending;
+  const Node& root = item.value.node();
+  // An item whose value is stored elsewhere already is a copy of it.
+  const auto own = locations.find(&root);
+  if (own != locations.end() && own->second.buffer != item.dest.buffer) {
+    return {&root};
+  }
+  for (const Tensor& o : root.operands) pending.push_back(&o.node());
+  while (!pending.empty()) {
+    const Node* n = pending.back();
+    pending.pop_back();
+    if (!seen.insert(n).second) continue;
+    if (is_located(*n)) {
+      found.push_back(n);
+      continue;
+    }
+    for (const Tensor& o : n->operands) pending.push_back(&o.node());
+  }
+  return found;
+}
+
+void State::find_dependencies() {
+  before.assign(items.size(), {});
+  std::unordered_map<int, std::vector<int>> state_readers;  // buffer -> items that read the old value
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for (const Node* n : reads(items[i])) {
+      const auto w = writers.find(n);
+      if (w != writers.end()) {
+        before[i].insert(w->second.begin(), w->second.end());
+      } else if (const int b = locations.at(n).buffer;
+                 buffers[static_cast<std::size_t>(b)].kind == BufferKind::state) {
+        state_readers[b].push_back(static_cast<int>(i));
+      }
+    }
+    before[i].erase(static_cast<int>(i));
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto r = state_readers.find(items[i].dest.buffer);
+    if (r == state_readers.end()) continue;
+    for (int reader : r->second) {
+      if (reader != static_cast<int>(i)) before[i].insert(reader);
+    }
+  }
+}
+
+bool State::depends(int group, int on) const {
+  for (int i : groups[static_cast<std::size_t>(group)].items) {
+    for (int b : before[static_cast<std::size_t>(i)]) {
+      if (item_group[static_cast<std::size_t>(b)] == on) return true;
+    }
+  }
+  return false;
+}
+
+bool State::path_through_others(int from, int to) const {
+  // Backwards from `to`, not through a direct edge to `from`.
+  std::vector<int> pending;
+  std::unordered_set<int> seen;
+  const auto push = [&](int group, bool direct) {
+    for (int i : groups[static_cast<std::size_t>(group)].items) {
+      for (int b : before[static_cast<std::size_t>(i)]) {
+        const int g = item_group[static_cast<std::size_t>(b)];
+        if (g == group || (direct && g == from)) continue;
+        if (seen.insert(g).second) pending.push_back(g);
+      }
+    }
+  };
+  push(to, true);
+  while (!pending.empty()) {
+    const int g = pending.back();
+    pending.pop_back();
+    if (g == from) return true;
+    push(g, false);
+  }
+  return false;
+}
+
+std::vector<int> State::group_order() const {
+  std::vector<int> waiting(groups.size(), 0);
+  std::vector<std::unordered_set<int>> after(groups.size());
+  std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> ready;
+  const auto priority = [&](int g) {
+    const auto& list = groups[static_cast<std::size_t>(g)].items;
+    return *std::max_element(list.begin(), list.end());
+  };
+  std::size_t count = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].items.empty()) continue;
+    ++count;
+    std::unordered_set<int> sources;
+    for (int i : groups[g].items) {
+      for (int b : before[static_cast<std::size_t>(i)]) {
+        const int s = item_group[static_cast<std::size_t>(b)];
+        if (s != static_cast<int>(g)) sources.insert(s);
+      }
+    }
+    waiting[g] = static_cast<int>(sources.size());
+    for (int s : sources) after[static_cast<std::size_t>(s)].insert(static_cast<int>(g));
+    if (sources.empty()) ready.emplace(priority(static_cast<int>(g)), static_cast<int>(g));
+  }
+  std::vector<int> out;
+  while (!ready.empty()) {
+    const int g = ready.top().second;
+    ready.pop();
+    out.push_back(g);
+    for (int a : after[static_cast<std::size_t>(g)]) {
+      if (--waiting[static_cast<std::size_t>(a)] == 0) ready.emplace(priority(a), a);
+    }
+  }
+  if (out.size() != count) {
+    throw GraphError(fmt::format("schedule: {} of {} kernels depend on each other in a circle.",
+                                 count - out.size(), count));
+  }
+  return out;
+}
+
+}  // namespace tensorgrad::schedule

@@ -1,0 +1,120 @@
+// What the scheduling passes work on: a program, what of it is stored where, and which stores share
+// a kernel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/registry.h"
+#include "schedule/plan.h"
+
+namespace tensorgrad::schedule {
+
+/// Where the elements of a stored tensor are: buffer[offset + sum of stride * index].
+struct Location {
+  int buffer = -1;
+  std::int64_t offset = 0;
+  Shape strides;
+};
+
+enum class ItemKind : std::uint8_t { map, reduce, contract, scatter };
+
+/// One tensor to compute and store.
+struct Item {
+  Tensor value;
+  ItemKind kind = ItemKind::map;
+  Location dest;
+  bool stored = true;  ///< false: every reader is in the same kernel
+};
+
+/// Items computed by one kernel, in dependency order.
+struct Group {
+  std::vector<int> items;
+};
+
+/// The program while it is scheduled.
+class State {
+ public:
+  explicit State(Graph g);
+
+  Graph graph;
+  std::vector<const Node*> order;
+  std::unordered_map<const Node*, std::vector<const Node*>> users;
+  std::vector<PlanBuffer> buffers;
+  std::unordered_map<const Node*, Location> locations;  ///< leaves and stored tensors
+  std::unordered_map<const Node*, std::vector<int>> writers;
+  std::vector<Item> items;
+  std::vector<Group> groups;    ///< an emptied group has been merged into another
+  std::vector<int> item_group;  ///< item -> group
+  /// Items that must run before an item: writers of what it reads, readers of what it overwrites.
+  std::vector<std::unordered_set<int>> before;
+
+  bool is_located(const Node& n) const { return locations.contains(&n); }
+  int add_buffer(PlanBuffer buffer);
+  int add_temp(DType dtype, std::int64_t elements);
+  /// Appends an item in a group of its own.
+  int add_item(Item item);
+  /// The located nodes that computing `item` loads.
+  std::vector<const Node*> reads(const Item& item) const;
+  /// Fills `before` from the items.
+  void find_dependencies();
+  /// Whether group `from` must run before group `to` because of a third group between them.
+  bool path_through_others(int from, int to) const;
+  bool depends(int group, int on) const;  ///< directly
+  /// Groups in an order that respects dependencies; earlier items first.
+  std::vector<int> group_order() const;
+};
+
+/// Dense row-major location.
+Location dense(int buffer, std::int64_t offset, const Shape& shape);
+/// Whether a location is dense row-major for the shape.
+bool is_dense(const Location& location, const Shape& shape);
+/// The node behind views that only reinterpret the same elements in the same order (reshape, tags).
+const Node& storage_node(const Tensor& t);
+
+// ---- passes, in order ----------------------------------------------------------------------------
+
+/// Gives contractions operands that strided access can reach: others are rearranged by a copy.
+/// Returns the nodes that must be stored for it.
+std::unordered_set<const Node*> prepare_contractions(Graph& graph);
+/// Decides which tensors are stored, and where. `fuse_maps` off stores every elementwise result;
+/// `place_parts` off copies the parts of a concatenation into it.
+void realise(State& state, const std::unordered_set<const Node*>& forced, bool fuse_maps,
+             bool place_parts);
+void fuse_epilogues(State& state);
+void fuse_rows(State& state);
+void fuse_siblings(State& state);
+/// Marks tensors that only their own kernel reads: they are recomputed instead of stored.
+void drop_stores(State& state);
+
+/// The kernel of a group and the buffers of its arguments, or a reason why the group cannot be one
+/// kernel.
+struct Lowered {
+  kernel::Kernel kernel;
+  std::vector<int> buffers;
+  std::string failure;
+};
+Lowered lower(const State& state, const std::vector<int>& items);
+/// Merges adjacent loops that every access walks as one.
+void collapse_loops(kernel::Kernel& kernel);
+/// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
+void place_memory(Plan& plan, bool reuse);
+
+/// Strided access to a contraction's operands.
+struct DotAccess {
+  kernel::Matmul matmul;             ///< extents and strides; buffers are plan buffers
+  const Node* lhs = nullptr;         ///< the stored nodes that are read
+  const Node* rhs = nullptr;
+};
+/// How dot `n` reads its operands, given the location of a node; nothing if an operand is not a
+/// strided view of a located node. `locate` returns a dense location for nodes that will be stored.
+std::optional<DotAccess> dot_access(
+    const Node& n, const std::function<std::optional<Location>(const Node&)>& locate);
+
+}  // namespace tensorgrad::schedule
