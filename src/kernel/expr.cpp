@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
-#include "kernel/checked.h"
 #include "kernel/hash.h"
 #include "tensorgrad/error.h"
 

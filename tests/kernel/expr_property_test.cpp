@@ -58,7 +58,8 @@ class RandomExpr {
       if (!accepts(fn, operand)) continue;
       if (fn == Fn::cast) return conversion(fn, tree(operand, depth - 1), operand, dtype);
       if (fn == Fn::bitcast) {
-        if (!accepts(fn, dtype)) continue;
+        // The bits of a NaN are not defined.
+        if (!accepts(fn, dtype) || operand == DType::f32) continue;
         return conversion(fn, tree(operand, depth - 1), operand, dtype);
       }
       if (result_dtype(fn, operand) != dtype) continue;

@@ -177,6 +177,7 @@ TEST_F(ExprTest, Casts) {
   EXPECT_EQ(pool.cast(pool.cast(p, DType::f32), DType::i32), pool.cast(p, DType::i32));
   EXPECT_EQ(pool.cast(pool.cast(k, DType::u32), DType::i32), k);
   EXPECT_NE(pool.cast(pool.cast(k, DType::f32), DType::i32), k);
+  EXPECT_EQ(text(pool.cast(pool.cast(u, DType::i32), DType::f32)), "f32(i32(b3[i0]))");
   EXPECT_EQ(pool.bitcast(pool.bitcast(x, DType::u32), DType::f32), x);
 }
 
