@@ -3,10 +3,11 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
-#include "kernel/checked.h"
 #include "kernel/hash.h"
 #include "tensorgrad/error.h"
 
@@ -87,6 +88,7 @@ Expr Pool::constant(double value, DType dtype) {
   n.fn = Fn::constant;
   n.dtype = dtype;
   n.value = round_to(dtype, value);
+  if (std::isnan(n.value)) n.value = std::numeric_limits<double>::quiet_NaN();
   return intern(n);
 }
 
@@ -215,7 +217,7 @@ Expr Pool::bitcast(Expr e, DType dtype) {
     throw GraphError("the bits of " + std::string(name(from.dtype)) + " are not those of " +
                      std::string(name(dtype)));
   }
-  // A NaN loses its payload on the way through double, so that its bits are folded at run time.
+  // A NaN loses its payload on the way through double, so that its bits are decided at run time.
   if (from.fn == Fn::constant && from.value == from.value) {
     const double folded = evaluate(Fn::bitcast, from.dtype, dtype, std::span(&from.value, 1));
     if (folded == folded) return constant(folded, dtype);

@@ -159,7 +159,7 @@ class Pool {
   const IndexNode& node(Index i) const { return indices_[static_cast<std::size_t>(i.id)]; }
 
   // scalar expressions
-  /// `value` rounded to `dtype`.
+  /// `value` rounded to `dtype`; every NaN is one constant.
   Expr constant(double value, DType dtype);
   Expr from_index(Index i, DType dtype);
   /// `cond` may be undefined (always valid).

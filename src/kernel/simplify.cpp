@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "kernel/checked.h"
 #include "kernel/expr.h"
 #include "tensorgrad/error.h"
 
@@ -431,10 +430,11 @@ Expr Pool::simplify_select(Expr condition, Expr a, Expr b) {
 Expr Pool::simplify_cast(Expr e, DType dtype) {
   const ExprNode& n = node(e);
   if (n.fn == Fn::cast) {
-    // 0 and 1 survive every conversion; integers of one size survive one into the other.
+    // 0 and 1 survive every conversion. Integers keep their bits in one another, which decide
+    // everything but the number that a float is given.
     const Expr source{n.args[0]};
     const DType from = node(source).dtype;
-    if (from == DType::bool_ || (is_integer(from) && is_integer(n.dtype))) {
+    if (from == DType::bool_ || (is_integer(from) && is_integer(n.dtype) && !is_floating(dtype))) {
       return cast(source, dtype);
     }
   }

@@ -1,0 +1,318 @@
+// Text, cost and verification of kernels.
+#include "kernel/kernel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "tensorgrad/error.h"
+
+namespace tensorgrad::kernel {
+namespace {
+
+using testing::HasSubstr;
+
+/// out[i] = relu(x[i, :] summed) over 8 rows of 16, with the row's argmax.
+Kernel row_kernel() {
+  Kernel k;
+  k.name = "row";
+  k.args = {
+      {DType::f32, 128, true, false}, {DType::f32, 8, false, true}, {DType::i32, 8, false, true}};
+  k.loops = {{8}, {16}};
+  Pool& pool = k.pool;
+  const Index i = pool.loop(0, 8);
+  const Index j = pool.loop(1, 16);
+  const Expr x = pool.load(0, pool.add(pool.mul(i, 16), j), Expr{}, DType::f32);
+  Stage reduce;
+  reduce.loops = {1};
+  reduce.accumulators = {{Combiner::sum, pool.apply(Fn::exp, {x}), DType::f32, Index{}},
+                         {Combiner::argmax, x, DType::f32, j}};
+  Stage store;
+  const Expr sum = pool.acc(0, 0, DType::f32);
+  store.stores = {{1, i, pool.apply(Fn::log, {sum}), Expr{}, false},
+                  {2, i, pool.acc(0, 1, DType::i32), Expr{}, false}};
+  k.nest.outer = {0};
+  k.nest.stages = {reduce, store};
+  return k;
+}
+
+/// out = lhs [4, 8] x rhs [8, 2], then relu in place.
+Kernel matmul_kernel() {
+  Kernel k;
+  k.name = "contract 4x2x8 + relu";
+  k.args = {
+      {DType::f32, 32, true, false}, {DType::f32, 16, true, false}, {DType::f32, 8, true, true}};
+  k.loops = {{8}};
+  Matmul c;
+  c.m = 4;
+  c.n = 2;
+  c.k = 8;
+  c.lhs = {0, 0, {0, 8, 1}};
+  c.rhs = {1, 0, {0, 2, 1}};
+  c.out = {2, 0, {8, 2, 1}};
+  k.contraction = c;
+  const Index i = k.pool.loop(0, 8);
+  Stage store;
+  store.stores = {
+      {2, i, k.pool.apply(Fn::relu, {k.pool.load(2, i, Expr{}, DType::f32)}), Expr{}, false}};
+  k.nest.outer = {0};
+  k.nest.stages = {store};
+  return k;
+}
+
+/// y [2, 6, 5, 5] from x [2, 4, 7, 7] and w [6, 2, 3, 3] in two groups.
+Kernel conv_kernel() {
+  Kernel k;
+  k.name = "conv";
+  k.args = {{DType::f32, 2 * 4 * 49, true, false},
+            {DType::f32, 6 * 2 * 9, true, false},
+            {DType::f32, 2 * 6 * 25, false, true}};
+  Conv c;
+  c.batch = 2;
+  c.groups = 2;
+  c.in_channels = 2;
+  c.out_channels = 3;
+  c.input = {7, 7};
+  c.kernel = {3, 3};
+  c.output = {5, 5};
+  c.stride = {1, 1};
+  c.pad_low = {0, 0};
+  c.pad_high = {0, 0};
+  c.dilation = {1, 1};
+  c.x.buffer = 0;
+  c.w.buffer = 1;
+  c.y.buffer = 2;
+  k.contraction = c;
+  return k;
+}
+
+TEST(Combiner, Neutral) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(neutral(Combiner::sum, DType::f32), 0);
+  EXPECT_EQ(neutral(Combiner::prod, DType::i32), 1);
+  EXPECT_EQ(neutral(Combiner::max, DType::f32), -inf);
+  EXPECT_EQ(neutral(Combiner::max, DType::u32), 0);
+  EXPECT_EQ(neutral(Combiner::max, DType::bool_), 0);
+  EXPECT_EQ(neutral(Combiner::min, DType::i32), 2147483647.0);
+  EXPECT_EQ(neutral(Combiner::min, DType::bool_), 1);
+  EXPECT_EQ(neutral(Combiner::argmin, DType::f32), inf);
+  EXPECT_STREQ(name(Combiner::argmax), "argmax");
+}
+
+TEST(KernelText, ReadsLikeALoopProgram) {
+  EXPECT_EQ(to_string(row_kernel()),
+            "kernel row\n"
+            "b0: f32[128] read\n"
+            "b1: f32[8] written\n"
+            "b2: i32[8] written\n"
+            "for i0 < 8:\n"
+            "  reduce i1 < 16:\n"
+            "    t0 = b0[16*i0 + i1]\n"
+            "    s0.0 = sum f32 exp(t0)\n"
+            "    s0.1 = argmax f32 t0 at i1\n"
+            "  b1[i0] = log(s0.0)\n"
+            "  b2[i0] = s0.1\n");
+}
+
+TEST(KernelText, Contractions) {
+  EXPECT_EQ(to_string(matmul_kernel()),
+            "kernel contract 4x2x8 + relu\n"
+            "b0: f32[32] read\n"
+            "b1: f32[16] read\n"
+            "b2: f32[8] read written\n"
+            "matmul batch 1 m 4 n 2 k 8\n"
+            "  lhs b0 by (0, 8, 1)\n"
+            "  rhs b1 by (0, 2, 1)\n"
+            "  out b2 by (8, 2, 1)\n"
+            "for i0 < 8:\n"
+            "  b2[i0] = relu(b2[i0])\n");
+  EXPECT_THAT(to_string(conv_kernel()), HasSubstr("conv forward batch 2 groups 2"));
+}
+
+TEST(KernelText, DoesNotDependOnOrderOfBuilding) {
+  Kernel other = row_kernel();
+  const Kernel same = row_kernel();
+  Pool pool;
+  // The same expressions, after others and in another order.
+  pool.apply(Fn::sin, {pool.from_index(pool.loop(1, 16), DType::f32)});
+  for (auto stage = other.nest.stages.rbegin(); stage != other.nest.stages.rend(); ++stage) {
+    for (Accumulator& a : stage->accumulators) {
+      if (a.position.id >= 0) a.position = pool.import(other.pool, a.position, {});
+      a.value = pool.import(other.pool, a.value, {});
+    }
+    for (Store& s : stage->stores) {
+      s.index = pool.import(other.pool, s.index, {});
+      s.value = pool.import(other.pool, s.value, {});
+    }
+  }
+  other.pool = pool;
+  EXPECT_EQ(to_string(other), to_string(same));
+}
+
+TEST(KernelCost, Rows) {
+  const Cost c = cost(row_kernel());
+  EXPECT_EQ(c.bytes, 4 * (128 + 8 + 8));
+  // exp, sum and argmax at each element; log a row.
+  EXPECT_EQ(c.flops, 3 * 128 + 8);
+}
+
+TEST(KernelCost, BroadcastOperandsAreReadOnce) {
+  Kernel k;
+  k.args = {{DType::f32, 16, true, false}, {DType::f32, 128, false, true}};
+  k.loops = {{8}, {16}};
+  const Index j = k.pool.loop(1, 16);
+  const Expr x = k.pool.load(0, j, Expr{}, DType::f32);
+  const Expr y = k.pool.load(0, k.pool.sub(k.pool.number(15), j), Expr{}, DType::f32);
+  Stage store;
+  store.stores = {{1, k.pool.add(k.pool.mul(k.pool.loop(0, 8), 16), j),
+                   k.pool.apply(Fn::add, {x, y}), Expr{}, false}};
+  k.nest.outer = {0, 1};
+  k.nest.stages = {store};
+  EXPECT_NO_THROW(verify(k));
+  EXPECT_EQ(cost(k).bytes, 4 * (16 + 128));
+  EXPECT_EQ(cost(k).flops, 128);
+}
+
+TEST(KernelCost, ScattersReadAndWrite) {
+  Kernel k;
+  k.args = {{DType::i32, 4, true, false}, {DType::f32, 100, true, true}};
+  k.loops = {{4}};
+  const Index i = k.pool.loop(0, 4);
+  const Index row = k.pool.value(k.pool.load(0, i, Expr{}, DType::i32), 0, 99);
+  Stage store;
+  store.stores = {{1, row, k.pool.constant(1, DType::f32), Expr{}, true}};
+  k.nest.stages = {store};
+  k.nest.stages[0].loops = {0};
+  EXPECT_NO_THROW(verify(k));
+  EXPECT_EQ(cost(k).bytes, 4 * (4 + 4 + 4));
+  EXPECT_EQ(cost(k).flops, 4);
+}
+
+TEST(KernelCost, Contractions) {
+  const Cost matmul = cost(matmul_kernel());
+  EXPECT_EQ(matmul.bytes, 4 * (32 + 16 + 8));
+  EXPECT_EQ(matmul.flops, 2 * 4 * 2 * 8 + 8);
+  const Cost conv = cost(conv_kernel());
+  EXPECT_EQ(conv.bytes, 4 * (2 * 4 * 49 + 6 * 2 * 9 + 2 * 6 * 25));
+  EXPECT_EQ(conv.flops, 2 * (2 * 6 * 25) * (2 * 9));
+}
+
+/// Expects that the kernel is refused after `breaks`, with `message` in the error.
+void expect_refused(Kernel kernel, const std::function<void(Kernel&)>& breaks,
+                    const std::string& message) {
+  ASSERT_NO_THROW(verify(kernel));
+  breaks(kernel);
+  try {
+    verify(kernel);
+    FAIL() << "accepted, though " << message;
+  } catch (const GraphError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+TEST(KernelVerify, Buffers) {
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args.pop_back(); }, "buffer b2 is not among its 2 arguments");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[0].read = false; }, "b0, which is not read");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[1].written = false; }, "b1, which is not written");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[0].dtype = DType::i32; }, "loads f32 from b0 of i32");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[1].dtype = DType::i32; }, "stores f32 to b1 of i32");
+}
+
+TEST(KernelVerify, Loops) {
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.stages[0].loops.clear(); },
+      "loop variable i1, which is not in scope");
+  expect_refused(
+      row_kernel(),
+      [](Kernel& k) {
+        k.nest.outer = {0, 0};
+      },
+      "loop i0 twice");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.outer = {5}; }, "loop i5 of 2 loops");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.loops[1].extent = 15; }, "to have extent 16, but it has 15");
+}
+
+TEST(KernelVerify, Bounds) {
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[0].elements = 127; },
+      "accesses b0[16*i0 + i1] from element 0 to 127, but it has 127");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.args[1].elements = 7; },
+      "accesses b1[i0] from element 0 to 7, but it has 7");
+  // A condition guards what would leave the buffer.
+  Kernel k = row_kernel();
+  k.args[1].elements = 7;
+  k.nest.stages[1].stores[0].cond = k.pool.in_range(k.pool.loop(0, 8), 0, 7);
+  EXPECT_NO_THROW(verify(k));
+}
+
+TEST(KernelVerify, Stages) {
+  expect_refused(
+      row_kernel(), [](Kernel& k) { std::swap(k.nest.stages[0], k.nest.stages[1]); },
+      "reads a result of stage 0, which is not before it");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.stages[0].accumulators.pop_back(); },
+      "reads result 1 of stage 0, which has 1");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.stages[1].stores.clear(); },
+      "0 accumulators and 0 stores");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.stages[0].accumulators[0].dtype = DType::i32; },
+      "combines f32 as i32");
+  expect_refused(
+      row_kernel(), [](Kernel& k) { k.nest.stages[0].accumulators[1].position = Index{}; },
+      "argmax of stage 0 has no position");
+  expect_refused(
+      row_kernel(),
+      [](Kernel& k) { k.nest.stages[1].stores[0].value = k.pool.acc(-1, 0, DType::f32); },
+      "result of a contraction, but there is none");
+}
+
+TEST(KernelVerify, Matmuls) {
+  const auto refused = [](const std::function<void(Matmul&)>& breaks, const std::string& message) {
+    expect_refused(
+        matmul_kernel(), [&](Kernel& k) { breaks(std::get<Matmul>(*k.contraction)); }, message);
+  };
+  refused([](Matmul& c) { c.lhs.strides = {8, 1}; }, "lhs of the matmul has 2 strides");
+  refused([](Matmul& c) { c.lhs.strides = {0, 16, 2}; }, "neither of the last two is 1");
+  refused([](Matmul& c) { c.rhs.offset = 1; }, "reaches from element 1 to 16 of b1, which has 16");
+  refused([](Matmul& c) { c.out.strides = {8, 0, 1}; }, "a stride of 0 over an extent of 4");
+  refused([](Matmul& c) { c.out.buffer = 0; }, "b0, which is not written");
+}
+
+TEST(KernelVerify, Convs) {
+  const auto refused = [](const std::function<void(Conv&)>& breaks, const std::string& message) {
+    expect_refused(
+        conv_kernel(), [&](Kernel& k) { breaks(std::get<Conv>(*k.contraction)); }, message);
+  };
+  refused([](Conv& c) { c.output = {5, 4}; }, "has output 4 in dimension 1, but 5 windows fit");
+  refused([](Conv& c) { c.stride = {1}; }, "a convolution over 2 dimensions has a list of 1");
+  refused([](Conv& c) { c.batch = 3; }, "of b0, which has 392");
+  refused([](Conv& c) { c.mode = Conv::Mode::input_grad; }, "b0, which is not written");
+}
+
+TEST(KernelVerify, EmptyIterationTouchesNothing) {
+  Kernel k;
+  k.args = {{DType::f32, 0, false, true}};
+  k.loops = {{0}};
+  Stage store;
+  store.stores = {{0, k.pool.loop(0, 0), k.pool.constant(1, DType::f32), Expr{}, false}};
+  k.nest.outer = {0};
+  k.nest.stages = {store};
+  EXPECT_NO_THROW(verify(k));
+  EXPECT_EQ(cost(k).bytes, 0);
+  EXPECT_EQ(cost(k).flops, 0);
+}
+
+}  // namespace
+}  // namespace tensorgrad::kernel
