@@ -235,9 +235,8 @@ class Pool {
 
 /// Evaluates a scalar operation on values held in double: the one definition of its meaning, used
 /// by folding and by the reference interpreter. Floats are computed in double and not rounded to
-/// f32
-/// (`round_to` does that; a bitcast reads its operand rounded); integers wrap as the dtypes do and
-/// bools are 0 and 1. `operand` is the dtype of the arguments (of the last two for select),
+/// f32 (`round_to` does that; a bitcast reads its operand rounded); integers wrap as the dtypes do
+/// and bools are 0 and 1. `operand` is the dtype of the arguments (of the last two for select),
 /// `result` that of the result. Throws GraphError for a leaf or a dtype that `fn` does not take.
 double evaluate(Fn fn, DType operand, DType result, std::span<const double> args);
 /// The number of `dtype` that a conversion of the float `value` gives: rounded to nearest for f32,
