@@ -31,7 +31,7 @@ std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   if (!std::isfinite(value)) return digits;
   const std::size_t first_digit = value < 0 ? 1 : 0;
-  for (std::size_t at = digits.size(); at > first_digit + 3; at -= 3) digits.insert(at - 3, ",");
+  for (std::size_t at = digits.size(); at > first_digit + 3; at -= 3) digits.insert(at - 3, 1, ',');
   return digits;
 }
 
