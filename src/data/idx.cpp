@@ -55,7 +55,7 @@ std::vector<T> read_elements(ByteSource& from, const Shape& shape, const std::st
   count = std::ranges::find(shape, 0) != shape.end() ? 0 : count / sizeof(T);
 
   // Grows with what the file really holds: a small file may declare any size.
-  constexpr std::uint64_t step = std::uint64_t{1} << 20;
+  constexpr std::uint64_t step = std::uint64_t{1} << 16;
   std::vector<T> values;
   while (values.size() < count) {
     const std::size_t old_size = values.size();
