@@ -41,7 +41,6 @@ std::span<const DType> allowed() {
     case Fn::rem:
     case Fn::min:
     case Fn::max: return numbers;
-    case Fn::relu: return signed_numbers;
     case Fn::eq:
     case Fn::ne:
     case Fn::lt:
@@ -122,7 +121,7 @@ std::vector<Sample> samples() {
 template <Fn F, Domain D = Domain{}>
 Op row(std::string_view doc, double ulp, std::variant<NotDifferentiable, JvpRule> jvp,
        std::variant<NotLinear, TransposeRule> transpose = NotLinear{}) {
-  return {.name = kernel::name(F),
+  return {.name = prim::op_name(F),
           .doc = doc,
           .infer = infer<F>,
           .jvp = std::move(jvp),
@@ -388,7 +387,7 @@ const Op& row_of(Fn fn) {
     for (const Op& op : rows()) m[*op.name] = &op;
     return m;
   }();
-  return *by_name.at(kernel::name(fn));
+  return *by_name.at(prim::op_name(fn));
 }
 
 }  // namespace
@@ -397,6 +396,11 @@ std::span<const Op> elementwise_ops() { return rows(); }
 
 namespace prim {
 
+std::string_view op_name(Fn fn) {
+  if (fn == Fn::max) return "maximum";
+  if (fn == Fn::min) return "minimum";
+  return kernel::name(fn);
+}
 Tensor map(Fn fn, std::vector<Tensor> operands, const Site& site) {
   return make(row_of(fn), std::move(operands), std::monostate{}, site);
 }

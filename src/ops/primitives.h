@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/node.h"
@@ -33,6 +34,9 @@ Tensor training_flag(const Site& site = Site::current());
 Tensor step_key(const Site& site = Site::current());
 
 // elementwise (ops/elementwise.cpp): equal shapes
+/// The name of the row of a scalar function: its own, but `maximum` and `minimum`, since `max` and
+/// `min` are reductions.
+std::string_view op_name(kernel::Fn fn);
 Tensor map(kernel::Fn fn, std::vector<Tensor> operands, const Site& site = Site::current());
 Tensor cast(const Tensor& x, DType dtype, const Site& site = Site::current());
 Tensor bitcast(const Tensor& x, DType dtype, const Site& site = Site::current());

@@ -40,7 +40,7 @@ std::optional<Fn> scalar_function(const Node& n) {
   static const auto by_name = [] {
     std::unordered_map<std::string_view, Fn> m;
     for (int f = static_cast<int>(Fn::neg); f <= static_cast<int>(Fn::bitcast); ++f) {
-      m[kernel::name(static_cast<Fn>(f))] = static_cast<Fn>(f);
+      m[prim::op_name(static_cast<Fn>(f))] = static_cast<Fn>(f);
     }
     return m;
   }();
