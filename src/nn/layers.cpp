@@ -1,0 +1,136 @@
+#include <cmath>
+
+#include "nn/check.h"
+#include "ops/primitives.h"
+#include "tensorgrad/nn.h"
+
+namespace tensorgrad::nn {
+namespace {
+
+/// What PyTorch gives to weights and biases of layers with `fan_in` inputs an output.
+Init by_inputs(std::int64_t fan_in) {
+  return Init::uniform(1 / std::sqrt(static_cast<double>(fan_in)));
+}
+
+double checked_eps(const char* layer, double eps, const Site& site) {
+  if (std::isfinite(eps) && eps >= 0) return eps;
+  throw ValueError(fmt::format("{}: eps is {}, not a finite number of at least 0.", layer, eps),
+                   site);
+}
+
+}  // namespace
+
+Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options, Site site) {
+  positive("Linear", "number of inputs", in, site);
+  positive("Linear", "number of outputs", out, site);
+  W = {.shape = {in, out}, .init = by_inputs(in)};
+  if (options.bias) b = Param{.shape = {out}, .init = by_inputs(in), .decay = false};
+}
+
+Tensor Linear::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  check_last("Linear", x, W.shape[0], W, site);
+  const Tensor y = matmul(x, W, site);
+  return b ? y + *b : y;
+}
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dOptions chosen, Site site)
+    : options(chosen) {
+  positive("Conv2d", "number of input channels", in, site);
+  positive("Conv2d", "number of output channels", out, site);
+  positive("Conv2d", "kernel's height", kernel.h, site);
+  positive("Conv2d", "kernel's width", kernel.w, site);
+  positive("Conv2d", "number of groups", options.groups, site);
+  for (const auto& [what, size] :
+       {std::pair("stride", options.stride), std::pair("dilation", options.dilation)}) {
+    positive("Conv2d", what, std::min(size.h, size.w), site);
+  }
+  if (options.padding.h < 0 || options.padding.w < 0) {
+    throw ValueError(fmt::format("Conv2d: the padding is {}, not at least 0.",
+                                 std::min(options.padding.h, options.padding.w)),
+                     site);
+  }
+  if (in % options.groups != 0 || out % options.groups != 0) {
+    throw ValueError(fmt::format("Conv2d: {} groups do not divide {} input and {} output channels.",
+                                 options.groups, in, out),
+                     site);
+  }
+  const std::int64_t fan_in = in / options.groups * kernel.h * kernel.w;
+  W = {.shape = {out, in / options.groups, kernel.h, kernel.w}, .init = by_inputs(fan_in)};
+  if (options.bias) b = Param{.shape = {out}, .init = by_inputs(fan_in), .decay = false};
+}
+
+Tensor Conv2d::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  check_images("Conv2d", x, site, weight_name(W));
+  const std::int64_t channels = W.shape[1] * options.groups;
+  if (x.dim(1) != channels) {
+    throw ShapeError(fmt::format("Conv2d: the input has {} channels, not the layer's {}.{}",
+                                 x.dim(1), channels, weight_name(W)),
+                     site);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t padding = i == 0 ? options.padding.h : options.padding.w;
+    const std::int64_t dilation = i == 0 ? options.dilation.h : options.dilation.w;
+    const std::int64_t window = dilation * (W.shape[static_cast<std::size_t>(2 + i)] - 1) + 1;
+    if (x.dim(2 + i) + 2 * padding < window) {
+      throw ShapeError(
+          fmt::format("Conv2d: the window's {} is {}, more than the input's {} with padding {}.{}",
+                      i == 0 ? "height" : "width", window, x.dim(2 + i), padding, weight_name(W)),
+          site);
+    }
+  }
+  const Tensor y = conv(x, W,
+                        {.stride = {options.stride.h, options.stride.w},
+                         .padding = {options.padding.h, options.padding.w},
+                         .dilation = {options.dilation.h, options.dilation.w},
+                         .groups = options.groups},
+                        site);
+  return b ? y + reshape(*b, {W.shape[0], 1, 1}, site) : y;
+}
+
+Embedding::Embedding(std::int64_t n, std::int64_t d, Site site) {
+  positive("Embedding", "number of rows", n, site);
+  positive("Embedding", "row's size", d, site);
+  W = {.shape = {n, d}, .init = Init::normal(1)};
+}
+
+Tensor Embedding::operator()(const Tensor& positions, Site site) const {
+  const SiteScope scope(site);
+  if (positions.dtype() != DType::i32) {
+    throw DTypeError(fmt::format("Embedding: takes i32 positions, not {}.{}",
+                                 name(positions.dtype()), weight_name(W)),
+                     site);
+  }
+  return gather(W, positions, 0, site);
+}
+
+LayerNorm::LayerNorm(std::int64_t d, LayerNormOptions options, Site site)
+    : eps(checked_eps("LayerNorm", options.eps, site)) {
+  positive("LayerNorm", "number of features", d, site);
+  g = {.shape = {d}, .init = Init::ones(), .decay = false};
+  if (options.bias) b = Param{.shape = {d}, .init = Init::zeros(), .decay = false};
+}
+
+Tensor LayerNorm::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  check_last("LayerNorm", x, g.shape[0], g, site);
+  const Tensor centred = x - mean(x, Reduce(-1, true), site);
+  const Tensor variance = mean(square(centred), Reduce(-1, true), site);
+  const Tensor y = centred * rsqrt(variance + eps) * g;
+  return b ? y + *b : y;
+}
+
+RMSNorm::RMSNorm(std::int64_t d, RMSNormOptions options, Site site)
+    : eps(checked_eps("RMSNorm", options.eps, site)) {
+  positive("RMSNorm", "number of features", d, site);
+  g = {.shape = {d}, .init = Init::ones(), .decay = false};
+}
+
+Tensor RMSNorm::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  check_last("RMSNorm", x, g.shape[0], g, site);
+  return x * rsqrt(mean(square(x), Reduce(-1, true), site) + eps) * g;
+}
+
+}  // namespace tensorgrad::nn
