@@ -468,6 +468,12 @@ Op capture_row() {
           .samples = tag_samples,
           .ulp = 0};
 }
+Op named_row() {
+  Op row = capture_row();
+  row.name = "named";
+  row.doc = "Passes a value through under the name that messages give it: a parameter.";
+  return row;
+}
 Op stop_gradient_row() {
   return {.name = "stop_gradient",
           .doc = "Passes a value through with a zero derivative.",
@@ -567,12 +573,12 @@ Op concat_row() {
           .ulp = 0};
 }
 
-enum Row : std::size_t { reshape, permute, broadcast, slice, pad, flip, concat, capture, stop };
+enum Row : std::size_t { reshape, permute, broadcast, slice, pad, flip, concat, capture, named, stop };
 
 std::span<const Op> rows() {
   static const Op table[] = {reshape_row(), permute_row(), broadcast_row(),
                              slice_row(),   pad_row(),     flip_row(),
-                             concat_row(),  capture_row(), stop_gradient_row()};
+                             concat_row(),  capture_row(), named_row(),     stop_gradient_row()};
   return table;
 }
 
@@ -634,6 +640,9 @@ Tensor concat(std::span<const Tensor> parts, int axis, const Site& site) {
 }
 Tensor capture(const std::string& name, const Tensor& x, const Site& site) {
   return make(rows()[Row::capture], {x}, NameAttr{name}, site);
+}
+Tensor named(const std::string& name, const Tensor& x, const Site& site) {
+  return make(rows()[Row::named], {x}, NameAttr{name}, site);
 }
 Tensor stop_gradient(const Tensor& x, const Site& site) {
   return make(rows()[Row::stop], {x}, std::monostate{}, site);

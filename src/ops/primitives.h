@@ -69,6 +69,8 @@ Tensor pad(const Tensor& x, const Shape& low, const Shape& high, const Shape& in
 Tensor flip(const Tensor& x, const std::vector<int>& axes, const Site& site = Site::current());
 Tensor concat(std::span<const Tensor> parts, int axis, const Site& site = Site::current());
 Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site::current());
+/// Passes the value under a name for messages; always a new node.
+Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
 /// Moves the dimension `from` to the front.

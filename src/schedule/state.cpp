@@ -23,7 +23,8 @@ bool is_dense(const Location& location, const Shape& shape) {
 
 const Node& storage_node(const Tensor& t) {
   const Node* n = &t.node();
-  while (*n->op->name == "reshape" || *n->op->name == "capture" || *n->op->name == "stop_gradient") {
+  while (*n->op->name == "reshape" || *n->op->name == "capture" || *n->op->name == "stop_gradient" ||
+         *n->op->name == "named") {
     n = &n->operand(0).node();
   }
   return *n;

@@ -1,0 +1,137 @@
+// What stands behind Training and Forward.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.h"
+#include "tensorgrad/compile.h"
+#include "train/engine.h"
+#include "train/outcome.h"
+
+namespace tensorgrad::detail {
+
+/// Checks feeds against input declarations and works out open extents.
+class FeedChecker {
+ public:
+  /// Throws ShapeError or GraphError for declarations that make no sense.
+  FeedChecker(std::vector<InputSpec> specs, const Site& site);
+  const std::vector<InputSpec>& specs() const { return specs_; }
+  bool open() const;
+  /// The shapes of the arrays fed, in the order of the declarations. Throws GraphError, DTypeError
+  /// and ShapeError.
+  std::vector<Shape> shapes(const Feed& feed, const Site& site) const;
+
+ private:
+  std::vector<InputSpec> specs_;
+};
+
+/// A program for one set of input shapes.
+struct Compiled {
+  std::vector<Shape> shapes;
+  std::unique_ptr<Program> program;
+  std::shared_ptr<const OutputList> outputs;
+  bool uses_key = false;
+  Graph graph;
+  std::vector<PassReport> passes;
+};
+
+/// Programs by input shapes; the last ones are kept.
+class CompiledCache {
+ public:
+  using Make = std::function<std::unique_ptr<Compiled>(const std::vector<Shape>&)>;
+  Compiled& get(const std::vector<Shape>& shapes, const Make& make);
+  Compiled* latest() { return entries_.empty() ? nullptr : entries_.front().get(); }
+
+ private:
+  static constexpr std::size_t capacity = 8;
+  std::list<std::unique_ptr<Compiled>> entries_;
+};
+
+/// A parameter's place in the arena.
+struct Slot {
+  std::string name;
+  Param param;
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+};
+
+class TrainingCore {
+ public:
+  TrainingCore(TrainOptions options, const Site& site);
+
+  void declare(const std::string& name, const Param& param);
+  Tensor parameter(const std::string& name);
+  void finish(Trace loss, const Site& site);
+
+  std::shared_ptr<Outcome> step(const Feed& feed, const Site& site);
+  std::int64_t steps() const { return steps_; }
+  std::vector<ParamValue> params() const;
+  void set_params(std::span<const ParamValue> values, const Site& site);
+  void set_lr(Schedule lr) { set_schedule(options_.optimizer, std::move(lr)); }
+  void reset();
+  void save(const std::filesystem::path& path,
+            const std::map<std::string, std::string>& metadata) const;
+  void load(const std::filesystem::path& path);
+
+  Engine& engine() { return *engine_; }
+  const TrainOptions& options() const { return options_; }
+  const Tensor& arena() const { return arena_; }
+  DeviceBuffer& arena_buffer() { return *buffers_.at(0); }
+  /// The program of the last step, or of the only input shapes; null before the first step of open
+  /// inputs.
+  Compiled* compiled() { return cache_.latest(); }
+
+ private:
+  void lay_out();
+  std::unique_ptr<Compiled> compile(const std::vector<Shape>& shapes);
+  std::vector<float> read_arena(std::size_t slot) const;
+  void write_arena(std::size_t slot, std::span<const float> values);
+  std::vector<std::string> arena_names() const;
+
+  TrainOptions options_;
+  Site site_;
+  FeedChecker feeds_;
+  std::shared_ptr<Engine> engine_;
+  std::vector<Slot> slots_;  // in the model's order
+  std::int64_t arena_size_ = 0;
+  std::int64_t decay_from_ = 0, decay_to_ = 0;
+  Tensor arena_;                     // placeholder of the parameters
+  std::vector<Tensor> slot_arenas_;  // placeholders of the optimizer's state
+  Trace loss_;
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;  // parameters, then optimizer state
+  CompiledCache cache_;
+  std::int64_t steps_ = 0;
+};
+
+class ForwardCore {
+ public:
+  ForwardCore(std::shared_ptr<TrainingCore> training, Trace f, const ForwardOptions& options,
+              const Site& site);
+  std::shared_ptr<Outcome> run(const Feed& feed, const Site& site);
+  Compiled* compiled() { return cache_.latest(); }
+
+ private:
+  std::unique_ptr<Compiled> compile(const std::vector<Shape>& shapes);
+  std::shared_ptr<TrainingCore> training_;
+  Trace f_;
+  FeedChecker feeds_;
+  Site site_;
+  CompiledCache cache_;
+};
+
+/// Placeholders of the inputs, and the inputs as the traced function sees them.
+std::pair<std::vector<Tensor>, Inputs> make_inputs(const std::vector<InputSpec>& specs,
+                                                   const std::vector<Shape>& shapes,
+                                                   const Site& site);
+/// The captured tensors that `root` is computed from. Throws GraphError for a name used twice.
+std::vector<Named> find_captures(const Tensor& root);
+/// Bytes of a feed in the order of the declarations.
+std::vector<std::span<const std::byte>> ordered(const std::vector<InputSpec>& specs,
+                                                const Feed& feed);
+
+}  // namespace tensorgrad::detail
