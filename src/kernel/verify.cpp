@@ -1,0 +1,245 @@
+// The rules of the kernel IR, checked.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernel/checked.h"
+#include "kernel/kernel.h"
+#include "kernel/visit.h"
+#include "tensorgrad/error.h"
+
+namespace tensorgrad::kernel {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Kernel& kernel) : kernel_(kernel) {}
+
+  void run() {
+    for (std::size_t i = 0; i < kernel_.args.size(); ++i) {
+      require(kernel_.args[i].elements >= 0, "b{} has {} elements", i, kernel_.args[i].elements);
+    }
+    for (std::size_t i = 0; i < kernel_.loops.size(); ++i) {
+      require(kernel_.loops[i].extent >= 0, "loop i{} has extent {}", i, kernel_.loops[i].extent);
+    }
+    if (kernel_.contraction) std::visit([&](const auto& c) { check(c); }, *kernel_.contraction);
+    for (std::size_t i = 0; i < kernel_.nest.stages.size(); ++i) check_stage(i);
+  }
+
+ private:
+  template <class... Args>
+  void require(bool holds, fmt::format_string<Args...> message, Args&&... args) const {
+    if (holds) return;
+    throw GraphError(fmt::format("kernel \"{}\" is malformed: {}", kernel_.name,
+                                 fmt::format(message, std::forward<Args>(args)...)));
+  }
+
+  const BufferArg& buffer(int number) const {
+    require(number >= 0 && static_cast<std::size_t>(number) < kernel_.args.size(),
+            "buffer b{} is not among its {} arguments", number, kernel_.args.size());
+    return kernel_.args[static_cast<std::size_t>(number)];
+  }
+
+  // Contractions.
+
+  void check_operand(const char* what, const Access& access, std::int64_t last, bool is_result,
+                     bool is_empty) const {
+    const BufferArg& arg = buffer(access.buffer);
+    require(arg.dtype == DType::f32, "{} of the contraction is b{} of {}, not of f32", what,
+            access.buffer, tensorgrad::name(arg.dtype));
+    require(is_result ? arg.written : arg.read, "{} of the contraction is b{}, which is not {}",
+            what, access.buffer, is_result ? "written" : "read");
+    require(is_empty || (access.offset >= 0 && last < arg.elements),
+            "{} of the contraction reaches from element {} to {} of b{}, which has {}", what,
+            access.offset, last, access.buffer, arg.elements);
+  }
+
+  void check_strided(const char* what, const Access& access,
+                     const std::vector<std::int64_t>& extents, bool is_result) const {
+    require(access.strides.size() == 3, "{} of the matmul has {} strides, not 3", what,
+            access.strides.size());
+    std::int64_t last = access.offset;
+    bool is_empty = false;
+    for (std::size_t i = 0; i < 3; ++i) {
+      require(extents[i] >= 0, "{} of the matmul has extent {}", what, extents[i]);
+      require(access.strides[i] >= 0, "{} of the matmul has stride {}", what, access.strides[i]);
+      is_empty = is_empty || extents[i] == 0;
+      last = checked_add(last, checked_mul(access.strides[i], extents[i] - 1));
+    }
+    const bool is_dense =
+        extents[1] <= 1 || extents[2] <= 1 || access.strides[1] == 1 || access.strides[2] == 1;
+    require(is_dense, "{} of the matmul has strides ({}), neither of the last two is 1", what,
+            fmt::join(access.strides, ", "));
+    if (is_result) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        require(extents[i] <= 1 || access.strides[i] != 0,
+                "the result of the matmul has a stride of 0 over an extent of {}", extents[i]);
+      }
+    }
+    check_operand(what, access, last, is_result, is_empty);
+  }
+
+  void check(const Matmul& c) const {
+    check_strided("lhs", c.lhs, {c.batch, c.m, c.k}, false);
+    check_strided("rhs", c.rhs, {c.batch, c.k, c.n}, false);
+    check_strided("out", c.out, {c.batch, c.m, c.n}, true);
+  }
+
+  void check(const Conv& c) const {
+    const std::size_t rank = c.input.size();
+    for (const auto* extents :
+         {&c.kernel, &c.output, &c.stride, &c.pad_low, &c.pad_high, &c.dilation}) {
+      require(extents->size() == rank, "a convolution over {} dimensions has a list of {}", rank,
+              extents->size());
+    }
+    for (const std::int64_t extent : {c.batch, c.groups, c.in_channels, c.out_channels}) {
+      require(extent >= 0, "the convolution has an extent of {}", extent);
+    }
+    for (std::size_t i = 0; i < rank; ++i) {
+      require(c.input[i] >= 0 && c.output[i] >= 0 && c.kernel[i] >= 1 && c.stride[i] >= 1 &&
+                  c.dilation[i] >= 1,
+              "the convolution has input {}, kernel {}, output {}, stride {}, dilation {}",
+              c.input[i], c.kernel[i], c.output[i], c.stride[i], c.dilation[i]);
+      const std::int64_t room =
+          c.input[i] + c.pad_low[i] + c.pad_high[i] - c.dilation[i] * (c.kernel[i] - 1) - 1;
+      const std::int64_t fitting = std::max<std::int64_t>(0, floor_div(room, c.stride[i]) + 1);
+      require(c.output[i] == fitting,
+              "the convolution has output {} in dimension {}, but {} windows fit", c.output[i], i,
+              fitting);
+    }
+    using Mode = Conv::Mode;
+    check_dense("x", c.x, {c.batch, c.groups, c.in_channels}, c.input, c.mode == Mode::input_grad);
+    check_dense("w", c.w, {c.groups, c.out_channels, c.in_channels}, c.kernel,
+                c.mode == Mode::weight_grad);
+    check_dense("y", c.y, {c.batch, c.groups, c.out_channels}, c.output, c.mode == Mode::forward);
+  }
+
+  void check_dense(const char* what, const Access& access, std::vector<std::int64_t> extents,
+                   const std::vector<std::int64_t>& spatial, bool is_result) const {
+    require(access.strides.empty(), "{} of the convolution has strides", what);
+    extents.insert(extents.end(), spatial.begin(), spatial.end());
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : extents) elements = checked_mul(elements, extent);
+    check_operand(what, access, checked_add(access.offset, elements - 1), is_result, elements == 0);
+  }
+
+  // The loop nest.
+
+  void check_stage(std::size_t number) const {
+    const Stage& stage = kernel_.nest.stages[number];
+    require(stage.accumulators.empty() != stage.stores.empty(),
+            "stage {} has {} accumulators and {} stores, but has the one or the other", number,
+            stage.accumulators.size(), stage.stores.size());
+    std::vector<int> scope = kernel_.nest.outer;
+    scope.insert(scope.end(), stage.loops.begin(), stage.loops.end());
+    bool is_empty = false;
+    for (std::size_t i = 0; i < scope.size(); ++i) {
+      require(scope[i] >= 0 && static_cast<std::size_t>(scope[i]) < kernel_.loops.size(),
+              "stage {} runs over loop i{} of {} loops", number, scope[i], kernel_.loops.size());
+      require(std::find(scope.begin(), scope.begin() + static_cast<std::ptrdiff_t>(i), scope[i]) ==
+                  scope.begin() + static_cast<std::ptrdiff_t>(i),
+              "stage {} runs over loop i{} twice", number, scope[i]);
+      is_empty = is_empty || kernel_.loops[static_cast<std::size_t>(scope[i])].extent == 0;
+    }
+    for (const Accumulator& a : stage.accumulators) check_accumulator(a, number);
+    for (const Store& s : stage.stores) check_store(s, number, is_empty);
+    for_each_part(
+        kernel_.pool, roots(stage),
+        [&](const IndexNode& n) {
+          if (n.kind != IndexNode::Kind::loop) return;
+          require(std::find(scope.begin(), scope.end(), n.var) != scope.end(),
+                  "stage {} reads loop variable i{}, which is not in scope", number, n.var);
+          const std::int64_t extent = kernel_.loops[static_cast<std::size_t>(n.var)].extent;
+          require(is_empty || n.hi + 1 == extent,
+                  "stage {} takes loop i{} to have extent {}, but it has {}", number, n.var,
+                  n.hi + 1, extent);
+        },
+        [&](const ExprNode& n) {
+          if (n.fn == Fn::load) check_load(n, number, is_empty);
+          if (n.fn == Fn::acc) check_result(n, number);
+        });
+  }
+
+  void check_accumulator(const Accumulator& a, std::size_t stage) const {
+    require(a.value.defined(), "an accumulator of stage {} has no value", stage);
+    const DType dtype = kernel_.pool.node(a.value).dtype;
+    require(dtype == a.dtype, "an accumulator of stage {} combines {} as {}", stage,
+            tensorgrad::name(dtype), tensorgrad::name(a.dtype));
+    const bool is_arg = a.combiner == Combiner::argmax || a.combiner == Combiner::argmin;
+    require(!is_arg || a.position.id >= 0, "the {} of stage {} has no position", name(a.combiner),
+            stage);
+    const bool is_arithmetic = a.combiner == Combiner::sum || a.combiner == Combiner::prod;
+    require(!is_arithmetic || a.dtype != DType::bool_, "stage {} has a {} of bool", stage,
+            name(a.combiner));
+  }
+
+  void check_store(const Store& s, std::size_t stage, bool is_empty) const {
+    const BufferArg& arg = buffer(s.buffer);
+    require(arg.written, "stage {} stores to b{}, which is not written", stage, s.buffer);
+    require(s.value.defined() && s.index.id >= 0, "a store of stage {} has no value or no index",
+            stage);
+    const DType dtype = kernel_.pool.node(s.value).dtype;
+    require(dtype == arg.dtype, "stage {} stores {} to b{} of {}", stage, tensorgrad::name(dtype),
+            s.buffer, tensorgrad::name(arg.dtype));
+    require(!s.accumulate || dtype != DType::bool_, "stage {} adds bools to b{}", stage, s.buffer);
+    require(!s.cond.defined() || kernel_.pool.node(s.cond).dtype == DType::bool_,
+            "a store of stage {} has a condition that is not a bool", stage);
+    if (!s.cond.defined() && !is_empty) check_bounds(s.buffer, s.index, stage);
+  }
+
+  void check_load(const ExprNode& n, std::size_t stage, bool is_empty) const {
+    const BufferArg& arg = buffer(n.buffer);
+    require(arg.read, "stage {} loads from b{}, which is not read", stage, n.buffer);
+    require(n.dtype == arg.dtype, "stage {} loads {} from b{} of {}", stage,
+            tensorgrad::name(n.dtype), n.buffer, tensorgrad::name(arg.dtype));
+    if (n.args[0] < 0 && !is_empty) check_bounds(n.buffer, n.index, stage);
+  }
+
+  void check_bounds(int number, Index index, std::size_t stage) const {
+    bool is_gathered = false;
+    for_each_part(
+        kernel_.pool, index,
+        [&](const IndexNode& n) { is_gathered = is_gathered || n.kind == IndexNode::Kind::value; },
+        [](const ExprNode&) {});
+    if (is_gathered) return;
+    const IndexNode& n = kernel_.pool.node(index);
+    const std::int64_t elements = buffer(number).elements;
+    require(n.lo >= 0 && n.hi < elements,
+            "stage {} accesses b{}[{}] from element {} to {}, but it has {}", stage, number,
+            to_string(kernel_.pool, index), n.lo, n.hi, elements);
+  }
+
+  void check_result(const ExprNode& n, std::size_t stage) const {
+    if (n.stage < 0) {
+      require(kernel_.contraction.has_value(),
+              "stage {} reads the result of a contraction, but there is none", stage);
+      require(n.dtype == DType::f32, "stage {} reads the result of the contraction as {}", stage,
+              tensorgrad::name(n.dtype));
+      return;
+    }
+    const auto source = static_cast<std::size_t>(n.stage);
+    require(source < stage, "stage {} reads a result of stage {}, which is not before it", stage,
+            n.stage);
+    const auto& accumulators = kernel_.nest.stages[source].accumulators;
+    require(static_cast<std::size_t>(n.slot) < accumulators.size(),
+            "stage {} reads result {} of stage {}, which has {}", stage, n.slot, n.stage,
+            accumulators.size());
+    const Accumulator& a = accumulators[static_cast<std::size_t>(n.slot)];
+    const bool is_arg = a.combiner == Combiner::argmax || a.combiner == Combiner::argmin;
+    const DType dtype = is_arg ? DType::i32 : a.dtype;
+    require(n.dtype == dtype, "stage {} reads result {} of stage {} as {}, but it is {}", stage,
+            n.slot, n.stage, tensorgrad::name(n.dtype), tensorgrad::name(dtype));
+  }
+
+  const Kernel& kernel_;
+};
+
+}  // namespace
+
+void verify(const Kernel& kernel) { Verifier(kernel).run(); }
+
+}  // namespace tensorgrad::kernel

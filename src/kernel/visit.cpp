@@ -1,0 +1,88 @@
+#include "kernel/visit.h"
+
+#include <cstdint>
+#include <unordered_set>
+#include <variant>
+
+namespace tensorgrad::kernel {
+
+Roots roots(const Stage& stage) {
+  Roots result;
+  const auto add_expr = [&](Expr e) {
+    if (e.defined()) result.exprs.push_back(e);
+  };
+  const auto add_index = [&](Index i) {
+    if (i.id >= 0) result.indices.push_back(i);
+  };
+  for (const Accumulator& accumulator : stage.accumulators) {
+    add_expr(accumulator.value);
+    add_index(accumulator.position);
+  }
+  for (const Store& store : stage.stores) {
+    add_index(store.index);
+    add_expr(store.value);
+    add_expr(store.cond);
+  }
+  return result;
+}
+
+void for_each_part(const Pool& pool, const Roots& roots,
+                   const std::function<void(const IndexNode&)>& visit_index,
+                   const std::function<void(const ExprNode&)>& visit_expr) {
+  std::unordered_set<std::int32_t> seen_exprs;
+  std::unordered_set<std::int32_t> seen_indices;
+  std::vector<Expr> exprs;
+  std::vector<Index> indices;
+  const auto push_expr = [&](Expr e) {
+    if (e.defined() && seen_exprs.insert(e.id).second) exprs.push_back(e);
+  };
+  const auto push_index = [&](Index i) {
+    if (i.id >= 0 && seen_indices.insert(i.id).second) indices.push_back(i);
+  };
+  for (const Expr e : roots.exprs) push_expr(e);
+  for (const Index i : roots.indices) push_index(i);
+  while (!exprs.empty() || !indices.empty()) {
+    if (!exprs.empty()) {
+      const ExprNode& n = pool.node(exprs.back());
+      exprs.pop_back();
+      for (const std::int32_t arg : n.args) push_expr(Expr{arg});
+      push_index(n.index);
+      visit_expr(n);
+    } else {
+      const IndexNode& n = pool.node(indices.back());
+      indices.pop_back();
+      for (const auto& term : n.terms) push_index(Index{term.first});
+      push_index(Index{n.arg});
+      push_expr(n.expr);
+      visit_index(n);
+    }
+  }
+}
+
+void for_each_part(const Pool& pool, Index root,
+                   const std::function<void(const IndexNode&)>& visit_index,
+                   const std::function<void(const ExprNode&)>& visit_expr) {
+  for_each_part(pool, Roots{{}, {root}}, visit_index, visit_expr);
+}
+
+void for_each_part(const Pool& pool, Expr root,
+                   const std::function<void(const IndexNode&)>& visit_index,
+                   const std::function<void(const ExprNode&)>& visit_expr) {
+  for_each_part(pool, Roots{{root}, {}}, visit_index, visit_expr);
+}
+
+int result_buffer(const Contraction& contraction) {
+  if (const auto* matmul = std::get_if<Matmul>(&contraction)) return matmul->out.buffer;
+  const Conv& conv = std::get<Conv>(contraction);
+  switch (conv.mode) {
+    case Conv::Mode::forward:
+      return conv.y.buffer;
+    case Conv::Mode::input_grad:
+      return conv.x.buffer;
+    case Conv::Mode::weight_grad:
+      break;
+  }
+  return conv.w.buffer;
+}
+
+}  // namespace tensorgrad::kernel
