@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <limits>
+#include "codegen/llvm/function_builder.h"
 
 namespace tensorgrad::llvm_ir {
 
@@ -360,7 +360,7 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
                                                        type, array, tile_offset_));
   };
   const auto array = [&](std::string_view type) {
-    return writer_.assign(0, fmt::format("alloca [{} x {}], align 64", tile, type));
+    return writer_.allocate(type, tile);
   };
   for (const Accumulator& accumulator : stage.accumulators) {
     Running& item = running.emplace_back();

@@ -6,7 +6,17 @@
 
 namespace tensorgrad::llvm_ir {
 
-Writer::Writer() { scopes_.push_back({.text = "entry:\n", .block = "entry"}); }
+Writer::Writer() { scopes_.emplace_back().block = "entry"; }
+
+std::string Writer::text() const {
+  return fmt::format("entry:\n{}{}", allocations_, scopes_.front().text);
+}
+
+std::string Writer::allocate(std::string_view type, std::int64_t elements) {
+  std::string name = fresh();
+  allocations_ += fmt::format("  {} = alloca [{} x {}], align 64\n", name, elements, type);
+  return name;
+}
 
 std::string Writer::fresh() { return fmt::format("%v{}", next_name_++); }
 
@@ -43,7 +53,7 @@ std::string Writer::join(int depth, std::string_view type, const std::string& va
                                    before));
 }
 
-std::string Writer::open_loop(std::string begin, std::string end, long step,
+std::string Writer::open_loop(std::string begin, std::string end, std::int64_t step,
                               std::vector<Carried> carried) {
   std::string variable = fmt::format("%i{}", next_name_++);
   for (Carried& value : carried) value.name = fresh();

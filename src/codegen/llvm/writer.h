@@ -2,6 +2,7 @@
 // that does not depend on it can still be appended to the loops around it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ class Writer {
   std::string assign(int depth, std::string_view instruction);
   /// Appends an instruction without a result.
   void line(int depth, std::string_view instruction);
+  /// An uninitialised array on the stack.
+  std::string allocate(std::string_view type, std::int64_t elements);
   /// Runs the code that `body` appends to the same scope only where `condition` holds.
   template <class Body>
   void when(int depth, const std::string& condition, Body body) {
@@ -47,7 +50,7 @@ class Writer {
   }
 
   /// Opens a loop `for (v = begin; v < end; v += step)` that runs at least once. Returns v's name.
-  std::string open_loop(std::string begin, std::string end, long step, std::vector<Carried> carried);
+  std::string open_loop(std::string begin, std::string end, std::int64_t step, std::vector<Carried> carried);
   /// The values carried around the innermost loop, as its body sees them.
   const std::vector<Carried>& carried() const { return scopes_.back().carried; }
   /// Closes the innermost loop; `next` are the carried values at its end, which are also their
@@ -55,14 +58,14 @@ class Writer {
   void close_loop(const std::vector<std::string>& next);
 
   /// The finished text of the function body. All loops must be closed.
-  const std::string& text() const { return scopes_.front().text; }
+  std::string text() const;
 
  private:
   struct Scope {
     std::string text;
     std::string block;  ///< label of the block that is being appended to
     std::string variable, begin, end;
-    long step = 1;
+    std::int64_t step = 1;
     std::vector<Carried> carried;
   };
   struct Branch {
@@ -74,6 +77,7 @@ class Writer {
                    const std::string& from, std::string_view otherwise, const std::string& before);
   const std::string& block(int depth) const { return scopes_[static_cast<std::size_t>(depth)].block; }
 
+  std::string allocations_;
   std::vector<Scope> scopes_;
   int next_name_ = 0;
   int next_block_ = 0;
