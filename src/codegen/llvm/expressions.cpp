@@ -174,29 +174,18 @@ Rendered ExpressionRenderer::render_division(const IndexNode& node) {
   const bool divides = node.kind == IndexNode::Kind::div;
   const int depth = arg.depth;
   const auto assign = [&](std::string_view text) { return writer_.assign(depth, text); };
+  // The pool keeps no division of a negative number.
+  const std::string_view instruction = divides ? "udiv" : "urem";
+  constexpr std::int64_t narrow = std::numeric_limits<std::int32_t>::max();
   std::string result;
-  if (operand.lo >= 0) {
-    const std::string_view instruction = divides ? "udiv" : "urem";
-    constexpr std::int64_t narrow = std::numeric_limits<std::int32_t>::max();
-    if (operand.hi <= narrow && node.divisor <= narrow) {
-      // Vector units multiply 32-bit integers far faster than 64-bit ones.
-      const std::string small = assign(fmt::format("trunc i64 {} to i32", arg.name));
-      const std::string value = assign(fmt::format("{} i32 {}, {}", instruction, small, node.divisor));
-      result = assign(fmt::format("zext nneg i32 {} to i64", value));
-    } else {
-      result = assign(fmt::format("{} i64 {}, {}", instruction, arg.name, node.divisor));
-    }
+  if (operand.hi <= narrow && node.divisor <= narrow) {
+    // Vector units multiply 32-bit integers far faster than 64-bit ones.
+    const std::string small = assign(fmt::format("trunc i64 {} to i32", arg.name));
+    const std::string value =
+        assign(fmt::format("{} i32 {}, {}", instruction, small, node.divisor));
+    result = assign(fmt::format("zext nneg i32 {} to i64", value));
   } else {
-    const std::string rest = assign(fmt::format("srem i64 {}, {}", arg.name, node.divisor));
-    const std::string negative = assign(fmt::format("icmp slt i64 {}, 0", rest));
-    if (divides) {
-      const std::string quotient = assign(fmt::format("sdiv i64 {}, {}", arg.name, node.divisor));
-      const std::string borrow = assign(fmt::format("sext i1 {} to i64", negative));
-      result = assign(fmt::format("add nsw i64 {}, {}", quotient, borrow));
-    } else {
-      const std::string wrapped = assign(fmt::format("add nsw i64 {}, {}", rest, node.divisor));
-      result = assign(fmt::format("select i1 {}, i64 {}, i64 {}", negative, wrapped, rest));
-    }
+    result = assign(fmt::format("{} i64 {}, {}", instruction, arg.name, node.divisor));
   }
   return {result, depth, arg.fragile};
 }

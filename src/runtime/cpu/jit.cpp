@@ -121,8 +121,9 @@ struct Linker {
 
 class LinkedCode final : public Code {
  public:
-  LinkedCode(std::shared_ptr<Linker> linker, llvm::orc::JITDylib& library, Entry entry)
-      : linker_(std::move(linker)), library_(&library), entry_(entry) {}
+  LinkedCode(std::shared_ptr<Linker> linker, llvm::orc::JITDylib& library,
+             Entry address)
+      : linker_(std::move(linker)), library_(&library), entry_(address) {}
   LinkedCode(const LinkedCode&) = delete;
   LinkedCode& operator=(const LinkedCode&) = delete;
   ~LinkedCode() override {
@@ -183,8 +184,9 @@ class Jit::State {
         compiler.emit(llvm::CodeGenFileType::ObjectFile), source.name, false);
     const std::lock_guard lock(linker->mutex);
     auto& session = linker->jit->getExecutionSession();
-    auto& library =
-        expect(session.createJITDylib(fmt::format("kernel{}", linker->next++)), source.name);
+    auto created = session.createJITDylib(fmt::format("kernel{}", linker->next++));
+    if (!created) fail(source.name, llvm::toString(created.takeError()));
+    llvm::orc::JITDylib& library = *created;
     // Block copies and fmod are calls into the C library.
     library.addGenerator(expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
                                     linker->jit->getDataLayout().getGlobalPrefix()),
