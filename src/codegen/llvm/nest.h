@@ -1,0 +1,69 @@
+// Renders the loops of a nest around its expressions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/llvm/expressions.h"
+#include "codegen/llvm/render.h"
+#include "codegen/llvm/writer.h"
+#include "kernel/kernel.h"
+
+namespace tensorgrad::llvm_ir {
+
+/// Writes the body of the function that runs a kernel's nest over [%begin, %end) of its outermost
+/// loop.
+class NestRenderer {
+ public:
+  explicit NestRenderer(const kernel::Kernel& kernel);
+  void render(Order order);
+  const Writer& writer() const { return writer_; }
+  const ExpressionRenderer& expressions() const { return expressions_; }
+
+ private:
+  /// One accumulator while its stage runs.
+  struct Running {
+    const kernel::Accumulator* accumulator = nullptr;
+    bool wide = false;               ///< partial sums are added up in double
+    std::string value, position;     ///< current SSA values
+    std::string values, positions;   ///< column order: arrays of a tile
+    bool indexed() const;            ///< argmax or argmin
+  };
+
+  std::int64_t extent(int var) const { return kernel_.loops[static_cast<std::size_t>(var)].extent; }
+  std::int64_t points(const kernel::Stage& stage) const;
+  bool unit(int var) const { return extent(var) == 1; }
+  /// Bounds of a loop: [%begin, %end) for the outermost.
+  std::pair<std::string, std::string> bounds(int var) const;
+  void open(int var);
+  void close(const std::vector<std::string>& next = {});
+  /// Opens a stage's loops that have more than one iteration.
+  int open_all(const std::vector<int>& loops);
+
+  void run_stages_by_row();
+  void reduce_by_row(int index);
+  void reduce_loops(const std::vector<int>& loops, std::size_t level, std::vector<Running>& running);
+  void reduce_innermost(int var, const std::string& begin, const std::string& end,
+                        std::vector<Running>& running);
+  std::vector<Carried> carry(const std::vector<Running>& running, bool innermost) const;
+  void uncarry(std::vector<Running>& running, const std::vector<std::string>& names) const;
+  std::vector<std::string> values(const std::vector<Running>& running) const;
+  void accumulate(Running& running, bool widened);
+  void store_stage(const kernel::Stage& stage);
+  void do_stores(const kernel::Stage& stage);
+
+  void run_tiles();
+  void run_stages_by_column(const std::string& first, const std::string& size);
+  void reduce_by_column(int index, const std::string& first, const std::string& size);
+  void open_tile(const std::string& first, const std::string& size);
+
+  const kernel::Kernel& kernel_;
+  Writer writer_;
+  ExpressionRenderer expressions_;
+  std::string tile_offset_;  ///< position within the tile of the open tile loop
+};
+
+}  // namespace tensorgrad::llvm_ir

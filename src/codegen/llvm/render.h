@@ -1,0 +1,28 @@
+// Kernel IR -> LLVM IR text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernel/kernel.h"
+
+namespace tensorgrad::llvm_ir {
+
+/// How a nest is run.
+enum class Order : std::uint8_t {
+  row,    ///< for each outer point, the stages; the innermost loop of a stage is vectorised
+  column  ///< for each tile of the innermost outer loop, the stages; the tile is vectorised and
+          ///< accumulators are arrays on the stack
+};
+/// The order in which more of the kernel's loads are contiguous.
+Order choose_order(const kernel::Kernel& kernel);
+
+/// Renders the loop nest of `kernel` as a module that defines
+///   void @ENTRY(ptr args, i64 begin, i64 end)
+/// where `args` is an array of the addresses of Kernel::args, and [begin, end) the part of the
+/// outermost loop to run (ignored by a nest without outer loops). The text depends on the kernel
+/// alone, its name apart. Throws GraphError for a nest that reads what it does not define.
+std::string render(const kernel::Kernel& kernel, std::string_view entry);
+
+}  // namespace tensorgrad::llvm_ir

@@ -1,0 +1,35 @@
+// The device "cpu": this process's processor and memory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/cpu/jit.h"
+#include "runtime/cpu/memory.h"
+#include "runtime/device.h"
+
+namespace tensorgrad::cpu {
+
+/// "" if this processor can run kernels, else what is missing.
+std::string unavailable();
+/// Opens the device. Throws DeviceError.
+std::shared_ptr<Device> open();
+
+/// Device memory, which is host memory here.
+class Buffer final : public DeviceBuffer {
+ public:
+  explicit Buffer(std::size_t bytes);
+  std::size_t bytes() const override { return memory_.bytes(); }
+  void write(std::size_t offset, std::span<const std::byte> data) override;
+  void read(std::size_t offset, std::span<std::byte> data) const override;
+  std::byte* data() const { return memory_.data(); }
+
+ private:
+  void check(std::size_t offset, std::size_t size, const char* verb) const;
+  Memory memory_;
+};
+
+/// Makes `plan` ready to run. `compile_threads` compile kernels, `threads` run a contraction.
+std::unique_ptr<Executable> load(Jit& jit, const Plan& plan, int compile_threads, int threads);
+
+}  // namespace tensorgrad::cpu

@@ -1,0 +1,289 @@
+#include "runtime/cpu/jit.h"
+
+#include <fmt/format.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/AsmParser/Parser.h>
+#include <llvm/Config/llvm-config.h>
+#include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/MemoryBuffer.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/SourceMgr.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "tensorgrad/error.h"
+
+namespace tensorgrad::cpu {
+namespace {
+
+[[noreturn]] void fail(const std::string& kernel, const std::string& reason) {
+  throw DeviceError(fmt::format("The CPU backend cannot compile kernel \"{}\": {}", kernel, reason));
+}
+
+template <class T>
+T expect(llvm::Expected<T> value, const std::string& kernel) {
+  if (!value) fail(kernel, llvm::toString(value.takeError()));
+  return std::move(*value);
+}
+
+/// Everything that compiling one module needs; LLVM contexts are not shared between threads.
+class Compiler {
+ public:
+  Compiler(const llvm::orc::JITTargetMachineBuilder& target, int vector_bits, const Source& source)
+      : source_(source), vector_bits_(vector_bits) {
+    llvm::orc::JITTargetMachineBuilder builder = target;
+    machine_ = expect(builder.createTargetMachine(), source.name);
+    llvm::SMDiagnostic problem;
+    module_ = llvm::parseAssemblyString(source.text, problem, context_);
+    if (!module_) {
+      fail(source.name, fmt::format("line {}: {}", problem.getLineNo(), problem.getMessage().str()));
+    }
+    module_->setDataLayout(machine_->createDataLayout());
+#if LLVM_VERSION_MAJOR >= 21
+    module_->setTargetTriple(machine_->getTargetTriple());
+#else
+    module_->setTargetTriple(machine_->getTargetTriple().str());
+#endif
+    const std::string width = std::to_string(vector_bits_);
+    for (llvm::Function& function : *module_) {
+      if (function.isDeclaration()) continue;
+      function.addFnAttr("target-cpu", machine_->getTargetCPU());
+      function.addFnAttr("target-features", machine_->getTargetFeatureString());
+      function.addFnAttr("prefer-vector-width", width);
+    }
+  }
+
+  void optimise() {
+    llvm::PipelineTuningOptions options;
+    options.LoopVectorization = true;
+    options.SLPVectorization = true;
+    options.LoopInterleaving = true;
+    options.LoopUnrolling = true;
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager components;
+    llvm::ModuleAnalysisManager modules;
+    llvm::PassBuilder passes(machine_.get(), options);
+    passes.registerModuleAnalyses(modules);
+    passes.registerCGSCCAnalyses(components);
+    passes.registerFunctionAnalyses(functions);
+    passes.registerLoopAnalyses(loops);
+    passes.crossRegisterProxies(loops, functions, components, modules);
+    passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(*module_, modules);
+  }
+
+  std::string text() const {
+    std::string result;
+    llvm::raw_string_ostream stream(result);
+    module_->print(stream, nullptr);
+    stream.flush();
+    return result;
+  }
+
+  llvm::SmallVector<char, 0> emit(llvm::CodeGenFileType kind) {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::legacy::PassManager passes;
+    if (machine_->addPassesToEmitFile(passes, stream, nullptr, kind)) {
+      fail(source_.name, "the target does not write code of this kind");
+    }
+    passes.run(*module_);
+    return bytes;
+  }
+
+ private:
+  const Source& source_;
+  int vector_bits_;
+  llvm::LLVMContext context_;
+  std::unique_ptr<llvm::TargetMachine> machine_;
+  std::unique_ptr<llvm::Module> module_;
+};
+
+/// LLVM's JIT, outlived by no code.
+struct Linker {
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::mutex mutex;
+  std::uint64_t next = 0;
+};
+
+class LinkedCode final : public Code {
+ public:
+  LinkedCode(std::shared_ptr<Linker> linker, llvm::orc::JITDylib& library,
+             Entry address)
+      : linker_(std::move(linker)), library_(&library), entry_(address) {}
+  LinkedCode(const LinkedCode&) = delete;
+  LinkedCode& operator=(const LinkedCode&) = delete;
+  ~LinkedCode() override {
+    const std::lock_guard lock(linker_->mutex);
+    // Memory that cannot be released stays until the process ends; nothing else depends on it.
+    llvm::consumeError(linker_->jit->getExecutionSession().removeJITDylib(*library_));
+  }
+  Entry entry() const override { return entry_; }
+
+ private:
+  std::shared_ptr<Linker> linker_;
+  llvm::orc::JITDylib* library_;
+  Entry entry_;
+};
+
+llvm::orc::JITTargetMachineBuilder detect_target() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  auto target = llvm::orc::JITTargetMachineBuilder::detectHost();
+  if (!target) {
+    throw DeviceError("The CPU backend cannot tell what processor this is: " +
+                      llvm::toString(target.takeError()));
+  }
+  target->setCodeGenOptLevel(llvm::CodeGenOptLevel::Aggressive);
+  return std::move(*target);
+}
+
+int preferred_vector_bits() {
+  const auto features = llvm::sys::getHostCPUFeatures();
+  const auto has = [&](const char* feature) {
+    const auto found = features.find(feature);
+    return found != features.end() && found->second;
+  };
+  return has("avx512f") ? 512 : has("avx") ? 256 : 128;
+}
+
+}  // namespace
+
+class Jit::State {
+ public:
+  State() : target(detect_target()), linker(std::make_shared<Linker>()) {
+    processor = {llvm::sys::getHostCPUName().str(), preferred_vector_bits(), LLVM_VERSION_STRING};
+    auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(target).create();
+    if (!jit) {
+      throw DeviceError("The CPU backend cannot start LLVM's JIT: " +
+                        llvm::toString(jit.takeError()));
+    }
+    linker->jit = std::move(*jit);
+  }
+
+  std::shared_ptr<const Code> compile(const Source& source) {
+    Compiler compiler(target, processor.vector_bits, source);
+    compiler.optimise();
+    auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(
+        compiler.emit(llvm::CodeGenFileType::ObjectFile), source.name, false);
+    const std::lock_guard lock(linker->mutex);
+    auto& session = linker->jit->getExecutionSession();
+    auto created = session.createJITDylib(fmt::format("kernel{}", linker->next++));
+    if (!created) fail(source.name, llvm::toString(created.takeError()));
+    llvm::orc::JITDylib& library = *created;
+    // Block copies and fmod are calls into the C library.
+    library.addGenerator(expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+                                    linker->jit->getDataLayout().getGlobalPrefix()),
+                                source.name));
+    const auto link = [&] {
+      if (auto error = linker->jit->addObjectFile(library, std::move(object))) {
+        fail(source.name, llvm::toString(std::move(error)));
+      }
+      const auto symbol =
+          expect(linker->jit->lookup(library, llvm::StringRef(entry_name.data(), entry_name.size())),
+                 source.name);
+      return symbol.toPtr<Entry>();
+    };
+    try {
+      return std::make_shared<LinkedCode>(linker, library, link());
+    } catch (const DeviceError&) {
+      llvm::consumeError(session.removeJITDylib(library));
+      throw;
+    }
+  }
+
+  /// Drops code that nobody else holds once much of it has gathered.
+  void trim() {
+    constexpr std::size_t most = 2048;
+    if (cache.size() < most) return;
+    std::erase_if(cache, [](const auto& entry) { return entry.second.use_count() == 1; });
+  }
+
+  llvm::orc::JITTargetMachineBuilder target;
+  Processor processor;
+  std::shared_ptr<Linker> linker;
+  std::mutex mutex;  // of the cache
+  std::unordered_map<std::string, std::shared_ptr<const Code>> cache;
+};
+
+Jit::Jit() : state_(std::make_unique<State>()) {}
+Jit::~Jit() = default;
+
+const Processor& Jit::processor() const { return state_->processor; }
+
+std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> sources,
+                                                      int threads) {
+  std::vector<std::shared_ptr<const Code>> result(sources.size());
+  std::vector<std::size_t> missing;  // the first source of each new text
+  std::unordered_map<std::string_view, std::size_t> first;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const auto found = state_->cache.find(sources[i].text);
+      if (found != state_->cache.end()) {
+        result[i] = found->second;
+      } else if (first.emplace(sources[i].text, i).second) {
+        missing.push_back(i);
+      }
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr problem;
+  std::mutex problem_mutex;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < missing.size(); i = next++) {
+      try {
+        result[missing[i]] = state_->compile(sources[missing[i]]);
+      } catch (...) {
+        const std::lock_guard lock(problem_mutex);
+        if (!problem) problem = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)),
+                                              missing.size());
+    for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+    work();
+  }
+  if (problem) std::rethrow_exception(problem);
+  const std::lock_guard lock(state_->mutex);
+  state_->trim();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (!result[i]) result[i] = result[first.at(sources[i].text)];
+    state_->cache.emplace(sources[i].text, result[i]);
+  }
+  return result;
+}
+
+std::string Jit::optimised(const Source& source) const {
+  Compiler compiler(state_->target, state_->processor.vector_bits, source);
+  compiler.optimise();
+  return compiler.text();
+}
+
+std::string Jit::assembly(const Source& source) const {
+  Compiler compiler(state_->target, state_->processor.vector_bits, source);
+  compiler.optimise();
+  const auto bytes = compiler.emit(llvm::CodeGenFileType::AssemblyFile);
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace tensorgrad::cpu
