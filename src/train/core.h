@@ -58,6 +58,7 @@ struct Slot {
   Param param;
   std::int64_t offset = 0;
   std::int64_t size = 0;
+  Tensor tensor = {};  ///< what the model computes with: a view of the arena
 };
 
 class TrainingCore {

@@ -94,11 +94,12 @@ Tensor TrainingCore::parameter(const std::string& name) {
     if (slots_.empty()) throw GraphError("The model has no parameters.", site_);
     lay_out();
   }
-  for (const Slot& s : slots_) {
+  for (Slot& s : slots_) {
     if (s.name != name) continue;
     const Tensor part =
         prim::slice(arena_, {s.offset}, {s.offset + s.size}, {1}, site_);
-    return prim::named(name, prim::reshape(part, s.param.shape, site_), site_);
+    s.tensor = prim::named(name, prim::reshape(part, s.param.shape, site_), site_);
+    return s.tensor;
   }
   throw GraphError(fmt::format("There is no parameter `{}`.", name), site_);
 }
@@ -131,7 +132,7 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
     return a->offset != b->offset ? a->offset < b->offset : a->size < b->size;
   });
   std::vector<Tensor> wrt;
-  for (const Slot* s : by_offset) wrt.push_back(s->param.bound);
+  for (const Slot* s : by_offset) wrt.push_back(s->tensor);
   const std::vector<bool> used = reaches(std::span(&loss, 1), wrt);
   if (std::find(used.begin(), used.end(), true) == used.end()) {
     throw GraphError("compile: the loss does not depend on any parameter of the model.", site_);
