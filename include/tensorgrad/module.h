@@ -122,9 +122,7 @@ struct AnyVisitor {
   void operator()(const char*, T&) const {}
 };
 template <class T>
-concept HasFields = requires(T& t) {
-  t.fields(AnyVisitor{});
-};
+concept HasFields = requires(T& t) { t.fields(AnyVisitor{}); };
 
 template <class T>
 struct Members : std::false_type {};

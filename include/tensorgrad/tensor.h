@@ -78,9 +78,9 @@ struct Operand {
   template <class T>
     requires std::is_arithmetic_v<T>
   Operand(T v, Site at = Site::current())
-      : scalar{static_cast<double>(v), std::is_same_v<T, bool>    ? Scalar::Kind::boolean
-                                       : std::is_integral_v<T>    ? Scalar::Kind::integer
-                                                                  : Scalar::Kind::floating},
+      : scalar{static_cast<double>(v), std::is_same_v<T, bool> ? Scalar::Kind::boolean
+                                       : std::is_integral_v<T> ? Scalar::Kind::integer
+                                                               : Scalar::Kind::floating},
         site(at) {}
   // NOLINTEND(google-explicit-constructor)
   Tensor tensor;  ///< empty if the operand is a number

@@ -1,11 +1,11 @@
 #include "graph/attrs.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <bit>
 #include <cstring>
 #include <functional>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace tensorgrad {
 namespace {
@@ -78,8 +78,7 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(std::monostate) const { return ""; }
     std::string operator()(const AxesAttr& a) const { return "axes=" + bracketed(a.axes); }
     std::string operator()(const ShapeAttr& a) const {
-      return "shape=" + bracketed(a.shape) +
-             (a.axes.empty() ? "" : ", axes=" + bracketed(a.axes));
+      return "shape=" + bracketed(a.shape) + (a.axes.empty() ? "" : ", axes=" + bracketed(a.axes));
     }
     std::string operator()(const SliceAttr& a) const {
       return fmt::format("start={}, limit={}, stride={}", bracketed(a.start), bracketed(a.limit),

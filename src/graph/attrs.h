@@ -60,8 +60,9 @@ struct DotAttr {
   std::vector<int> lhs_batch, rhs_batch, lhs_contract, rhs_contract;
   auto tie() const { return std::tie(lhs_batch, rhs_batch, lhs_contract, rhs_contract); }
 };
-/// Convolution: x [N, groups * I, ...], w [groups * O, I, ...], y [N, groups * O, ...], one entry of
-/// each list a spatial dimension. The gradients cannot infer the extents of x and w from operands.
+/// Convolution: x [N, groups * I, ...], w [groups * O, I, ...], y [N, groups * O, ...], one entry
+/// of each list a spatial dimension. The gradients cannot infer the extents of x and w from
+/// operands.
 struct ConvAttr {
   Shape stride, pad_low, pad_high, dilation;
   std::int64_t groups = 1;

@@ -1,11 +1,11 @@
 #include "graph/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <unordered_map>
 #include <unordered_set>
-
-#include <fmt/format.h>
 
 #include "ops/registry.h"
 
@@ -77,9 +77,9 @@ std::string to_string(const Graph& graph) {
     if (!attrs.empty()) args += (args.empty() ? "" : ", ") + attrs;
     text += fmt::format("%{} = {}({}) {}", numbers.at(n), *n->op->name, args, to_string(n->type));
     if (n->site.line() != 0) {
-      text += fmt::format("  # {}:{}",
-                          std::filesystem::path(n->site.file_name()).filename().string(),
-                          n->site.line());
+      text +=
+          fmt::format("  # {}:{}", std::filesystem::path(n->site.file_name()).filename().string(),
+                      n->site.line());
     }
     text += '\n';
   }
@@ -133,8 +133,7 @@ bool same_structure(const Graph& a, const Graph& b) {
     }
   }
   for (std::size_t i = 0; i < a.outputs.size(); ++i) {
-    if (a.outputs[i].name != b.outputs[i].name ||
-        !same(a.outputs[i].value, b.outputs[i].value)) {
+    if (a.outputs[i].name != b.outputs[i].name || !same(a.outputs[i].value, b.outputs[i].value)) {
       return false;
     }
   }

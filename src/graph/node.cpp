@@ -1,10 +1,10 @@
 #include "graph/node.h"
 
-#include <unordered_map>
-#include <unordered_set>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ops/registry.h"
 

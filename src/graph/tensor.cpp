@@ -24,9 +24,8 @@ DType Tensor::dtype() const { return node().type.dtype; }
 std::int64_t Tensor::dim(int axis, Site site) const {
   const int r = rank();
   if (axis < -r || axis >= r) {
-    throw ShapeError(fmt::format("dim: axis {} is out of range for shape {}.", axis,
-                                 to_string(shape())),
-                     site);
+    throw ShapeError(
+        fmt::format("dim: axis {} is out of range for shape {}.", axis, to_string(shape())), site);
   }
   return shape()[static_cast<std::size_t>(axis < 0 ? axis + r : axis)];
 }

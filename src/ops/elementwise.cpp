@@ -27,28 +27,34 @@ std::span<const DType> allowed() {
   switch (F) {
     case Fn::neg:
     case Fn::abs:
-    case Fn::sign: return signed_numbers;
+    case Fn::sign:
+      return signed_numbers;
     case Fn::bit_not:
     case Fn::bit_and:
     case Fn::bit_or:
-    case Fn::bit_xor: return bits_dtypes;
+    case Fn::bit_xor:
+      return bits_dtypes;
     case Fn::shl:
-    case Fn::shr: return integers;
+    case Fn::shr:
+      return integers;
     case Fn::add:
     case Fn::sub:
     case Fn::mul:
     case Fn::div:
     case Fn::rem:
     case Fn::min:
-    case Fn::max: return numbers;
+    case Fn::max:
+      return numbers;
     case Fn::eq:
     case Fn::ne:
     case Fn::lt:
     case Fn::le:
     case Fn::gt:
     case Fn::ge:
-    case Fn::select: return any_dtype;
-    default: return floats;
+    case Fn::select:
+      return any_dtype;
+    default:
+      return floats;
   }
 }
 
@@ -56,8 +62,8 @@ template <Fn F>
 Type infer(const Op& op, std::span<const Tensor> x, const Attrs&, const Site& site) {
   const std::size_t first = F == Fn::select ? 1 : 0;
   if (F == Fn::select && x[0].dtype() != DType::bool_) {
-    throw DTypeError(
-        fmt::format("select: the condition is {}, not bool.", name(x[0].dtype())), site);
+    throw DTypeError(fmt::format("select: the condition is {}, not bool.", name(x[0].dtype())),
+                     site);
   }
   for (std::size_t i = 1; i < x.size(); ++i) {
     if (x[i].shape() != x[0].shape()) {
@@ -165,20 +171,18 @@ std::vector<Op> unary_rows() {
   r.push_back(row<Fn::neg>(
       "-x", 0, JvpRule{[](X, Tangents t) { return prim::neg(t[0]); }},
       TransposeRule{[](X, X ct, const std::vector<bool>&) { return Cotangents{prim::neg(ct)}; }}));
-  r.push_back(unary<Fn::abs, Domain{0.2, 2}>("|x|; derivative sign(x)", 0,
-                                             [](X x, X) { return sign(x); }));
+  r.push_back(
+      unary<Fn::abs, Domain{0.2, 2}>("|x|; derivative sign(x)", 0, [](X x, X) { return sign(x); }));
   r.push_back(flat<Fn::sign, Domain{0.2, 2}>("-1, 0 or 1; NaN stays NaN"));
   r.push_back(unary<Fn::exp>("e^x", 4, [](X, X y) { return y; }));
   r.push_back(unary<Fn::expm1>("e^x - 1, accurate near 0", 4, [](X, X y) { return y + 1; }));
   r.push_back(unary<Fn::log, Domain{0.2, 3}>("natural logarithm", 4, [](X x, X) { return 1 / x; }));
   r.push_back(unary<Fn::log1p, Domain{-0.7, 3}>("log(1 + x), accurate near 0", 4,
                                                 [](X x, X) { return 1 / (x + 1); }));
+  r.push_back(unary<Fn::sqrt, Domain{0.2, 3}>("square root", 1, [](X, X y) { return 0.5 / y; }));
   r.push_back(
-      unary<Fn::sqrt, Domain{0.2, 3}>("square root", 1, [](X, X y) { return 0.5 / y; }));
-  r.push_back(unary<Fn::rsqrt, Domain{0.2, 3}>("1 / sqrt(x)", 4,
-                                               [](X x, X y) { return -0.5 * y / x; }));
-  r.push_back(unary<Fn::reciprocal, Domain{0.3, 3}>("1 / x", 2,
-                                                    [](X, X y) { return -(y * y); }));
+      unary<Fn::rsqrt, Domain{0.2, 3}>("1 / sqrt(x)", 4, [](X x, X y) { return -0.5 * y / x; }));
+  r.push_back(unary<Fn::reciprocal, Domain{0.3, 3}>("1 / x", 2, [](X, X y) { return -(y * y); }));
   r.push_back(unary<Fn::sin>("sine", 4, [](X x, X) { return cos(x); }));
   r.push_back(unary<Fn::cos>("cosine", 4, [](X x, X) { return -sin(x); }));
   r.push_back(unary<Fn::tan, Domain{-1.2, 1.2}>("tangent", 5, [](X, X y) { return y * y + 1; }));
@@ -189,19 +193,16 @@ std::vector<Op> unary_rows() {
   r.push_back(unary<Fn::atan>("inverse tangent", 5, [](X x, X) { return 1 / (x * x + 1); }));
   r.push_back(unary<Fn::tanh>("hyperbolic tangent", 5, [](X, X y) { return 1 - y * y; }));
   r.push_back(unary<Fn::logistic>("1 / (1 + e^-x)", 5, [](X, X y) { return y * (1 - y); }));
-  r.push_back(unary<Fn::erf>("error function", 5, [](X x, X) {
-    return two_over_sqrt_pi * exp(-(x * x));
-  }));
-  r.push_back(unary<Fn::erfc>("1 - erf(x), accurate for large x", 8, [](X x, X) {
-    return -two_over_sqrt_pi * exp(-(x * x));
-  }));
+  r.push_back(
+      unary<Fn::erf>("error function", 5, [](X x, X) { return two_over_sqrt_pi * exp(-(x * x)); }));
+  r.push_back(unary<Fn::erfc>("1 - erf(x), accurate for large x", 8,
+                              [](X x, X) { return -two_over_sqrt_pi * exp(-(x * x)); }));
   r.push_back(flat<Fn::floor, Domain{0.1, 0.9}>("largest integer <= x"));
   r.push_back(flat<Fn::ceil, Domain{0.1, 0.9}>("smallest integer >= x"));
   r.push_back(flat<Fn::round, Domain{0.6, 1.4}>("nearest integer, ties to even"));
   r.push_back(row<Fn::relu, Domain{0.2, 2}>(
-      "max(x, 0); derivative 1 where x > 0, else 0", 0, JvpRule{[](X y, Tangents t) {
-        return prim::select(y > 0, t[0], prim::zeros_like(t[0]));
-      }}));
+      "max(x, 0); derivative 1 where x > 0, else 0", 0,
+      JvpRule{[](X y, Tangents t) { return prim::select(y > 0, t[0], prim::zeros_like(t[0])); }}));
   r.push_back(not_differentiable<Fn::bit_not>("complement of every bit, or logical not",
                                               "its operand is not a real number"));
   return r;
@@ -223,34 +224,32 @@ std::vector<Op> binary_rows() {
   using X = const Tensor&;
   using Linear = const std::vector<bool>&;
   std::vector<Op> r;
-  r.push_back(row<Fn::add>(
-      "a + b", 1, JvpRule{[](X, Tangents t) { return prim::add_any(t[0], t[1]); }},
-      TransposeRule{[](X, X ct, Linear) { return Cotangents{ct, ct}; }}));
-  r.push_back(row<Fn::sub>(
-      "a - b", 1, JvpRule{[](X, Tangents t) -> Tensor {
-        if (!t[1].defined()) return t[0];
-        return t[0].defined() ? prim::sub(t[0], t[1]) : prim::neg(t[1]);
-      }},
-      TransposeRule{[](X, X ct, Linear l) {
-        return Cotangents{l[0] ? ct : Tensor(), l[1] ? prim::neg(ct) : Tensor()};
-      }}));
-  r.push_back(row<Fn::mul>(
-      "a * b", 1, JvpRule{[](X y, Tangents t) {
-        return prim::add_any(scaled(t[0], in(y, 1)), scaled(t[1], in(y, 0)));
-      }},
-      TransposeRule{[](X y, X ct, Linear l) {
-        return l[0] ? Cotangents{prim::mul(ct, in(y, 1)), Tensor()}
-                    : Cotangents{Tensor(), prim::mul(ct, in(y, 0))};
-      }}));
+  r.push_back(row<Fn::add>("a + b", 1,
+                           JvpRule{[](X, Tangents t) { return prim::add_any(t[0], t[1]); }},
+                           TransposeRule{[](X, X ct, Linear) { return Cotangents{ct, ct}; }}));
+  r.push_back(row<Fn::sub>("a - b", 1, JvpRule{[](X, Tangents t) -> Tensor {
+                             if (!t[1].defined()) return t[0];
+                             return t[0].defined() ? prim::sub(t[0], t[1]) : prim::neg(t[1]);
+                           }},
+                           TransposeRule{[](X, X ct, Linear l) {
+                             return Cotangents{l[0] ? ct : Tensor(),
+                                               l[1] ? prim::neg(ct) : Tensor()};
+                           }}));
+  r.push_back(row<Fn::mul>("a * b", 1, JvpRule{[](X y, Tangents t) {
+                             return prim::add_any(scaled(t[0], in(y, 1)), scaled(t[1], in(y, 0)));
+                           }},
+                           TransposeRule{[](X y, X ct, Linear l) {
+                             return l[0] ? Cotangents{prim::mul(ct, in(y, 1)), Tensor()}
+                                         : Cotangents{Tensor(), prim::mul(ct, in(y, 0))};
+                           }}));
   r.push_back(row<Fn::div, Domain{-2, 2, 0.4, 2}>(
       "a / b; integers truncate toward 0, and by 0 give 0", 2, JvpRule{[](X y, Tangents t) {
         const Tensor ta = t[0].defined() ? t[0] / in(y, 1) : Tensor();
         const Tensor tb = t[1].defined() ? -(t[1] * (y / in(y, 1))) : Tensor();
         return prim::add_any(ta, tb);
       }},
-      TransposeRule{[](X y, X ct, Linear) {
-        return Cotangents{prim::div(ct, in(y, 1)), Tensor()};
-      }}));
+      TransposeRule{
+          [](X y, X ct, Linear) { return Cotangents{prim::div(ct, in(y, 1)), Tensor()}; }}));
   r.push_back(row<Fn::rem, Domain{1.1, 1.9, 2.1, 3}>(
       "a - b * trunc(a / b), with the sign of a; integers by 0 give 0", 0,
       JvpRule{[](X y, Tangents t) {
@@ -263,8 +262,7 @@ std::vector<Op> binary_rows() {
       "a^b", 16, JvpRule{[](X y, Tangents t) {
         const Tensor& a = in(y, 0);
         const Tensor& b = in(y, 1);
-        const Tensor ta =
-            t[0].defined() ? t[0] * (b * prim::map(Fn::pow, {a, b - 1})) : Tensor();
+        const Tensor ta = t[0].defined() ? t[0] * (b * prim::map(Fn::pow, {a, b - 1})) : Tensor();
         // 0^b has the limit 0 for the derivative by b, not 0 * log(0).
         const Tensor safe = prim::select(a > 0, a, prim::full(a.shape(), 1, a.dtype()));
         const Tensor tb = t[1].defined() ? t[1] * (log(safe) * y) : Tensor();
@@ -299,8 +297,7 @@ std::vector<Op> binary_rows() {
   r.push_back(row<Fn::select>(
       "a where the condition holds, else b", 0, JvpRule{[](X y, Tangents t) {
         const Tensor zero = prim::zeros_like(y);
-        return prim::select(in(y, 0), t[1].defined() ? t[1] : zero,
-                            t[2].defined() ? t[2] : zero);
+        return prim::select(in(y, 0), t[1].defined() ? t[1] : zero, t[2].defined() ? t[2] : zero);
       }},
       TransposeRule{[](X y, X ct, Linear l) {
         const Tensor zero = prim::zeros_like(ct);
@@ -342,21 +339,21 @@ std::vector<Sample> cast_samples() {
 
 std::vector<Op> cast_rows() {
   std::vector<Op> r;
-  r.push_back({.name = "cast",
-               .doc = "Another dtype; float to integer truncates and saturates, NaN gives 0.",
-               .infer = infer_cast,
-               .jvp = JvpRule{[](const Tensor& y, Tangents t) {
-                 return is_floating(y.dtype()) ? prim::cast(t[0], y.dtype()) : Tensor();
-               }},
-               .transpose = TransposeRule{[](const Tensor& y, const Tensor& ct,
-                                             const std::vector<bool>&) {
-                 return Cotangents{prim::cast(ct, in(y, 0).dtype())};
-               }},
-               .vmap = vmap_elementwise,
-               .lowering = LowerMap{lower_cast<Fn::cast>},
-               .reference = reference<Fn::cast>,
-               .samples = cast_samples<Fn::cast>,
-               .ulp = 0});
+  r.push_back(
+      {.name = "cast",
+       .doc = "Another dtype; float to integer truncates and saturates, NaN gives 0.",
+       .infer = infer_cast,
+       .jvp = JvpRule{[](const Tensor& y, Tangents t) {
+         return is_floating(y.dtype()) ? prim::cast(t[0], y.dtype()) : Tensor();
+       }},
+       .transpose = TransposeRule{[](const Tensor& y, const Tensor& ct, const std::vector<bool>&) {
+         return Cotangents{prim::cast(ct, in(y, 0).dtype())};
+       }},
+       .vmap = vmap_elementwise,
+       .lowering = LowerMap{lower_cast<Fn::cast>},
+       .reference = reference<Fn::cast>,
+       .samples = cast_samples<Fn::cast>,
+       .ulp = 0});
   r.push_back({.name = "bitcast",
                .doc = "The same bits as another dtype of the same size.",
                .infer = infer_bitcast,

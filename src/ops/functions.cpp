@@ -64,8 +64,7 @@ Tensor reduction(const char* name, Combiner combiner, const Tensor& x, const Red
   const bool positional = combiner == Combiner::argmax || combiner == Combiner::argmin;
   // A reduction over no axes of a bool counts, as in NumPy.
   if (x.dtype() == DType::bool_) from = prim::cast(x, DType::i32, site);
-  const Tensor y =
-      axes.empty() && !positional ? from : prim::reduce(combiner, from, axes, site);
+  const Tensor y = axes.empty() && !positional ? from : prim::reduce(combiner, from, axes, site);
   return over.keepdims ? prim::reshape(y, kept_shape(x, axes), site) : y;
 }
 
@@ -180,15 +179,14 @@ Tensor clamp(const Tensor& x, const Operand& low, const Operand& high) {
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
   const SiteScope scope(a.site);
   if (condition.dtype() != DType::bool_) {
-    throw DTypeError(
-        fmt::format("where: the condition is {}, not bool.", name(condition.dtype())), a.site);
+    throw DTypeError(fmt::format("where: the condition is {}, not bool.", name(condition.dtype())),
+                     a.site);
   }
   Tensor x = as_tensor(a, b.tensor.defined() ? b.tensor.dtype() : DType::f32);
   Tensor y = as_tensor(b, x.dtype());
   const DType dtype = promote("where", x.dtype(), y.dtype(), a.site);
-  const Shape shape =
-      broadcast_shapes("where", condition.shape(),
-                       broadcast_shapes("where", x.shape(), y.shape(), a.site), a.site);
+  const Shape shape = broadcast_shapes(
+      "where", condition.shape(), broadcast_shapes("where", x.shape(), y.shape(), a.site), a.site);
   return prim::map(Fn::select,
                    {prim::broadcast_to(condition, shape, a.site),
                     prim::broadcast_to(prim::cast(x, dtype, a.site), shape, a.site),
@@ -299,16 +297,14 @@ Tensor gather(const Tensor& x, const Tensor& indices, int axis, Site site) {
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::int64_t size, int axis,
                    Site site) {
   const int rank = updates.rank() - indices.rank() + 1;
-  return prim::scatter_add(indices, updates,
-                           normal_axis("scatter_add", axis, rank, updates.shape(), site), size,
-                           site);
+  return prim::scatter_add(
+      indices, updates, normal_axis("scatter_add", axis, rank, updates.shape(), site), size, site);
 }
 Tensor one_hot(const Tensor& indices, std::int64_t classes, Site site) {
   const SiteScope scope(site);
   if (!is_integer(indices.dtype())) {
-    throw DTypeError(fmt::format("one_hot: takes i32 or u32 indices, not {}.",
-                                 name(indices.dtype())),
-                     site);
+    throw DTypeError(
+        fmt::format("one_hot: takes i32 or u32 indices, not {}.", name(indices.dtype())), site);
   }
   if (classes < 0) throw ShapeError(fmt::format("one_hot: {} classes.", classes), site);
   Shape shape = indices.shape();

@@ -33,9 +33,9 @@ Tensor vmap_leaf(const Tensor& y, std::span<const Tensor>, const std::vector<boo
 }
 
 RefArray no_reference(const Node& node, std::span<const RefArray* const>) {
-  throw GraphError(fmt::format("{}: {} is not bound to a value here.", *node.op->name,
-                               to_string(node.attrs)),
-                   node.site);
+  throw GraphError(
+      fmt::format("{}: {} is not bound to a value here.", *node.op->name, to_string(node.attrs)),
+      node.site);
 }
 
 std::vector<Sample> no_samples() { return {}; }
@@ -53,9 +53,10 @@ std::span<const Op> rows() {
        .lowering = LowerGenerate{[](Pool& pool, const Node& n, std::span<const Index>) {
          return pool.constant(n.attr<ConstantAttr>().value, n.type.dtype);
        }},
-       .reference = [](const Node& n, std::span<const RefArray* const>) {
-         return RefArray{n.type, {n.attr<ConstantAttr>().value}};
-       },
+       .reference =
+           [](const Node& n, std::span<const RefArray* const>) {
+             return RefArray{n.type, {n.attr<ConstantAttr>().value}};
+           },
        .samples = no_samples,
        .ulp = 0},
       {.name = "iota",
@@ -68,15 +69,17 @@ std::span<const Op> rows() {
          return pool.from_index(index[static_cast<std::size_t>(n.attr<AxisAttr>().axis)],
                                 n.type.dtype);
        }},
-       .reference = [](const Node& n, std::span<const RefArray* const>) {
-         RefArray out{n.type, std::vector<double>(static_cast<std::size_t>(numel(n.type.shape)))};
-         for (std::size_t i = 0; i < out.data.size(); ++i) {
-           out.data[i] = static_cast<double>(
-               unravel(static_cast<std::int64_t>(i),
-                       n.type.shape)[static_cast<std::size_t>(n.attr<AxisAttr>().axis)]);
-         }
-         return out;
-       },
+       .reference =
+           [](const Node& n, std::span<const RefArray* const>) {
+             RefArray out{n.type,
+                          std::vector<double>(static_cast<std::size_t>(numel(n.type.shape)))};
+             for (std::size_t i = 0; i < out.data.size(); ++i) {
+               out.data[i] = static_cast<double>(
+                   unravel(static_cast<std::int64_t>(i),
+                           n.type.shape)[static_cast<std::size_t>(n.attr<AxisAttr>().axis)]);
+             }
+             return out;
+           },
        .samples = no_samples,
        .ulp = 0},
       {.name = "data",
@@ -86,24 +89,33 @@ std::span<const Op> rows() {
        .transpose = NotLinear{},
        .vmap = vmap_leaf,
        .lowering = LowerLeaf{},
-       .reference = [](const Node& n, std::span<const RefArray* const>) {
-         const auto& bytes = n.attr<DataAttr>().data->bytes;
-         RefArray out{n.type, {}};
-         const std::size_t size = info(n.type.dtype).bytes;
-         for (std::size_t i = 0; i < bytes.size(); i += size) {
-           const auto read = [&]<class T>(T v) {
-             std::memcpy(&v, &bytes[i], sizeof v);
-             out.data.push_back(static_cast<double>(v));
-           };
-           switch (n.type.dtype) {
-             case DType::bool_: read(std::uint8_t{}); break;
-             case DType::i32: read(std::int32_t{}); break;
-             case DType::u32: read(std::uint32_t{}); break;
-             case DType::f32: read(float{}); break;
-           }
-         }
-         return out;
-       },
+       .reference =
+           [](const Node& n, std::span<const RefArray* const>) {
+             const auto& bytes = n.attr<DataAttr>().data->bytes;
+             RefArray out{n.type, {}};
+             const std::size_t size = info(n.type.dtype).bytes;
+             for (std::size_t i = 0; i < bytes.size(); i += size) {
+               const auto read = [&]<class T>(T v) {
+                 std::memcpy(&v, &bytes[i], sizeof v);
+                 out.data.push_back(static_cast<double>(v));
+               };
+               switch (n.type.dtype) {
+                 case DType::bool_:
+                   read(std::uint8_t{});
+                   break;
+                 case DType::i32:
+                   read(std::int32_t{});
+                   break;
+                 case DType::u32:
+                   read(std::uint32_t{});
+                   break;
+                 case DType::f32:
+                   read(float{});
+                   break;
+               }
+             }
+             return out;
+           },
        .samples = no_samples,
        .ulp = 0},
       {.name = "input",

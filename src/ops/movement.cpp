@@ -76,10 +76,10 @@ Op reshape_row() {
       [](const Op&, Operands x, const Attrs& attrs, const Site& site) -> Type {
         const Shape& to = std::get<ShapeAttr>(attrs).shape;
         if (numel(to) != x[0].size()) {
-          throw ShapeError(fmt::format("reshape: {} has {} elements, {} has {}.",
-                                       to_string(x[0].shape()), x[0].size(), to_string(to),
-                                       numel(to)),
-                           site);
+          throw ShapeError(
+              fmt::format("reshape: {} has {} elements, {} has {}.", to_string(x[0].shape()),
+                          x[0].size(), to_string(to), numel(to)),
+              site);
         }
         return {to, x[0].dtype()};
       },
@@ -110,9 +110,14 @@ Op reshape_row() {
       [](const Node& n, RefOperands x) { return RefArray{n.type, x[0]->data}; },
       [] {
         std::vector<Sample> s;
-        for (auto [from, to] : {std::pair<Shape, Shape>{{6}, {2, 3}}, {{2, 3, 4}, {6, 4}},
-                                {{}, {1, 1}}, {{1}, {}}, {{2, 0}, {0, 5}}, {{4, 6}, {3, 8}},
-                                {{2, 3, 5, 2}, {5, 12}}, {{1, 7, 1}, {7}}}) {
+        for (auto [from, to] : {std::pair<Shape, Shape>{{6}, {2, 3}},
+                                {{2, 3, 4}, {6, 4}},
+                                {{}, {1, 1}},
+                                {{1}, {}},
+                                {{2, 0}, {0, 5}},
+                                {{4, 6}, {3, 8}},
+                                {{2, 3, 5, 2}, {5, 12}},
+                                {{1, 7, 1}, {7}}}) {
           s.push_back({{{from, DType::f32}}, ShapeAttr{to, {}}});
         }
         s.push_back({{{{4, 6}, DType::i32}}, ShapeAttr{{24}, {}}});
@@ -132,8 +137,7 @@ Op permute_row() {
         std::sort(sorted.begin(), sorted.end());
         if (sorted != prim::all_axes(x[0].rank())) {
           throw ShapeError(fmt::format("permute: [{}] is not an order of the {} dimensions of {}.",
-                                       fmt::join(axes, ", "), x[0].rank(),
-                                       to_string(x[0].shape())),
+                                       fmt::join(axes, ", "), x[0].rank(), to_string(x[0].shape())),
                            site);
         }
         Type t{{}, x[0].dtype()};
@@ -163,9 +167,12 @@ Op permute_row() {
       },
       [] {
         std::vector<Sample> s;
-        for (auto [shape, axes] : {std::pair<Shape, std::vector<int>>{{}, {}}, {{3}, {0}},
-                                   {{3, 5}, {1, 0}}, {{2, 3, 4}, {2, 0, 1}},
-                                   {{2, 0, 4}, {1, 2, 0}}, {{2, 3, 1, 4, 2}, {4, 2, 0, 3, 1}}}) {
+        for (auto [shape, axes] : {std::pair<Shape, std::vector<int>>{{}, {}},
+                                   {{3}, {0}},
+                                   {{3, 5}, {1, 0}},
+                                   {{2, 3, 4}, {2, 0, 1}},
+                                   {{2, 0, 4}, {1, 2, 0}},
+                                   {{2, 3, 1, 4, 2}, {4, 2, 0, 3, 1}}}) {
           s.push_back({{{shape, DType::f32}}, AxesAttr{axes}});
         }
         s.push_back({{{{3, 5}, DType::u32}}, AxesAttr{{1, 0}}});
@@ -332,10 +339,9 @@ Op pad_row() {
           t.shape.push_back(a.low[i] + body + a.high[i]);
         }
         if (!good) {
-          throw ShapeError(
-              fmt::format("pad: {} does not fit shape {}: one width >= 0 a dimension.",
-                          to_string(attrs), to_string(from)),
-              site);
+          throw ShapeError(fmt::format("pad: {} does not fit shape {}: one width >= 0 a dimension.",
+                                       to_string(attrs), to_string(from)),
+                           site);
         }
         return t;
       },
@@ -427,14 +433,18 @@ Op flip_row() {
       },
       [](const Node& n, RefOperands x) {
         return view_reference(n, x, [&](Shape index) {
-          for (int a : n.attr<AxesAttr>().axes) index[at(a)] = n.type.shape[at(a)] - 1 - index[at(a)];
+          for (int a : n.attr<AxesAttr>().axes)
+            index[at(a)] = n.type.shape[at(a)] - 1 - index[at(a)];
           return std::optional(index);
         });
       },
       [] {
         std::vector<Sample> s;
-        for (auto [shape, axes] : {std::pair<Shape, std::vector<int>>{{5}, {0}}, {{0}, {0}},
-                                   {{3, 4}, {1}}, {{2, 3, 4}, {0, 2}}, {{2, 3}, {}}}) {
+        for (auto [shape, axes] : {std::pair<Shape, std::vector<int>>{{5}, {0}},
+                                   {{0}, {0}},
+                                   {{3, 4}, {1}},
+                                   {{2, 3, 4}, {0, 2}},
+                                   {{2, 3}, {}}}) {
           s.push_back({{{shape, DType::f32}}, AxesAttr{axes}});
         }
         return s;
@@ -490,61 +500,64 @@ Op stop_gradient_row() {
 // ---- concat --------------------------------------------------------------------------------------
 
 Op concat_row() {
-  return {.name = "concat",
-          .doc = "Joins tensors along one axis.",
-          .infer = [](const Op&, Operands x, const Attrs& attrs, const Site& site) -> Type {
-            if (x.empty()) throw ShapeError("concat: takes at least one tensor.", site);
-            const int axis = std::get<AxisAttr>(attrs).axis;
-            Type t{x[0].shape(), x[0].dtype()};
-            if (axis < 0 || axis >= x[0].rank()) {
-              throw ShapeError(fmt::format("concat: axis {} is out of range for shape {}.", axis,
-                                           to_string(t.shape)),
-                               site);
-            }
-            for (std::size_t i = 1; i < x.size(); ++i) {
-              if (x[i].dtype() != t.dtype) {
-                throw DTypeError(fmt::format("concat: dtypes differ: {} and {}.", name(t.dtype),
-                                             name(x[i].dtype())),
-                                 site);
-              }
-              Shape expected = x[0].shape();
-              const bool same_rank = x[i].rank() == x[0].rank();
-              if (same_rank) expected[at(axis)] = x[i].shape()[at(axis)];
-              if (!same_rank || expected != x[i].shape()) {
-                throw ShapeError(
-                    fmt::format("concat: part {} of shape {} does not join {} along axis {}.", i,
-                                to_string(x[i].shape()), to_string(x[0].shape()), axis),
-                    site);
-              }
-              t.shape[at(axis)] += x[i].shape()[at(axis)];
-            }
-            return t;
-          },
-          .jvp = JvpRule{[](const Tensor& y, Tangents t) {
-            std::vector<Tensor> parts;
-            for (std::size_t i = 0; i < t.size(); ++i) {
-              parts.push_back(t[i].defined() ? t[i] : prim::zeros_like(in(y, i)));
-            }
-            return prim::concat(parts, y.node().attr<AxisAttr>().axis);
-          }},
-          .transpose = TransposeRule{[](const Tensor& y, const Tensor& ct, Batched linear) {
-            const int axis = y.node().attr<AxisAttr>().axis;
-            Cotangents out;
-            Shape start(y.shape().size(), 0);
-            for (std::size_t i = 0; i < linear.size(); ++i) {
-              Shape limit = y.shape();
-              limit[at(axis)] = start[at(axis)] + in(y, i).shape()[at(axis)];
-              out.push_back(linear[i] ? prim::slice(ct, start, limit, Shape(start.size(), 1))
-                                      : Tensor());
-              start[at(axis)] = limit[at(axis)];
-            }
-            return out;
-          }},
-          .vmap = [](const Tensor& y, Operands x, Batched batched, std::int64_t size) {
+  return {
+      .name = "concat",
+      .doc = "Joins tensors along one axis.",
+      .infer = [](const Op&, Operands x, const Attrs& attrs, const Site& site) -> Type {
+        if (x.empty()) throw ShapeError("concat: takes at least one tensor.", site);
+        const int axis = std::get<AxisAttr>(attrs).axis;
+        Type t{x[0].shape(), x[0].dtype()};
+        if (axis < 0 || axis >= x[0].rank()) {
+          throw ShapeError(fmt::format("concat: axis {} is out of range for shape {}.", axis,
+                                       to_string(t.shape)),
+                           site);
+        }
+        for (std::size_t i = 1; i < x.size(); ++i) {
+          if (x[i].dtype() != t.dtype) {
+            throw DTypeError(
+                fmt::format("concat: dtypes differ: {} and {}.", name(t.dtype), name(x[i].dtype())),
+                site);
+          }
+          Shape expected = x[0].shape();
+          const bool same_rank = x[i].rank() == x[0].rank();
+          if (same_rank) expected[at(axis)] = x[i].shape()[at(axis)];
+          if (!same_rank || expected != x[i].shape()) {
+            throw ShapeError(
+                fmt::format("concat: part {} of shape {} does not join {} along axis {}.", i,
+                            to_string(x[i].shape()), to_string(x[0].shape()), axis),
+                site);
+          }
+          t.shape[at(axis)] += x[i].shape()[at(axis)];
+        }
+        return t;
+      },
+      .jvp = JvpRule{[](const Tensor& y, Tangents t) {
+        std::vector<Tensor> parts;
+        for (std::size_t i = 0; i < t.size(); ++i) {
+          parts.push_back(t[i].defined() ? t[i] : prim::zeros_like(in(y, i)));
+        }
+        return prim::concat(parts, y.node().attr<AxisAttr>().axis);
+      }},
+      .transpose = TransposeRule{[](const Tensor& y, const Tensor& ct, Batched linear) {
+        const int axis = y.node().attr<AxisAttr>().axis;
+        Cotangents out;
+        Shape start(y.shape().size(), 0);
+        for (std::size_t i = 0; i < linear.size(); ++i) {
+          Shape limit = y.shape();
+          limit[at(axis)] = start[at(axis)] + in(y, i).shape()[at(axis)];
+          out.push_back(linear[i] ? prim::slice(ct, start, limit, Shape(start.size(), 1))
+                                  : Tensor());
+          start[at(axis)] = limit[at(axis)];
+        }
+        return out;
+      }},
+      .vmap =
+          [](const Tensor& y, Operands x, Batched batched, std::int64_t size) {
             return prim::concat(batch_all(x, batched, size), y.node().attr<AxisAttr>().axis + 1);
           },
-          .lowering = LowerConcat{},
-          .reference = [](const Node& n, RefOperands x) {
+      .lowering = LowerConcat{},
+      .reference =
+          [](const Node& n, RefOperands x) {
             RefArray out{n.type, {}};
             const std::size_t axis = at(n.attr<AxisAttr>().axis);
             std::int64_t outer = 1;
@@ -558,7 +571,8 @@ Op concat_row() {
             }
             return out;
           },
-          .samples = [] {
+      .samples =
+          [] {
             std::vector<Sample> s;
             using Case = std::pair<std::vector<Shape>, int>;
             for (const auto& [shapes, axis] :
@@ -570,15 +584,26 @@ Op concat_row() {
             }
             return s;
           },
-          .ulp = 0};
+      .ulp = 0};
 }
 
-enum Row : std::size_t { reshape, permute, broadcast, slice, pad, flip, concat, capture, named, stop };
+enum Row : std::size_t {
+  reshape,
+  permute,
+  broadcast,
+  slice,
+  pad,
+  flip,
+  concat,
+  capture,
+  named,
+  stop
+};
 
 std::span<const Op> rows() {
-  static const Op table[] = {reshape_row(), permute_row(), broadcast_row(),
-                             slice_row(),   pad_row(),     flip_row(),
-                             concat_row(),  capture_row(), named_row(),     stop_gradient_row()};
+  static const Op table[] = {reshape_row(), permute_row(),      broadcast_row(), slice_row(),
+                             pad_row(),     flip_row(),         concat_row(),    capture_row(),
+                             named_row(),   stop_gradient_row()};
   return table;
 }
 
@@ -619,7 +644,8 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, const Site& site) {
 }
 Tensor slice(const Tensor& x, const Shape& start, const Shape& limit, const Shape& stride,
              const Site& site) {
-  if (limit == x.shape() && std::all_of(start.begin(), start.end(), [](auto v) { return v == 0; }) &&
+  if (limit == x.shape() &&
+      std::all_of(start.begin(), start.end(), [](auto v) { return v == 0; }) &&
       std::all_of(stride.begin(), stride.end(), [](auto v) { return v == 1; })) {
     return x;
   }

@@ -1,8 +1,8 @@
 #include "ops/operands.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "ops/primitives.h"
 
@@ -30,9 +30,9 @@ DType promote(const char* op, DType a, DType b, const Site& site) {
   if (is_floating(a) || is_floating(b)) return is_floating(a) ? a : b;
   if (a == DType::bool_) return b;
   if (b == DType::bool_) return a;
-  throw DTypeError(fmt::format("{}: {} and {} have no common dtype; cast one of them.", op,
-                               name(a), name(b)),
-                   site);
+  throw DTypeError(
+      fmt::format("{}: {} and {} have no common dtype; cast one of them.", op, name(a), name(b)),
+      site);
 }
 
 Tensor as_tensor(const Operand& a, DType like) {
@@ -58,9 +58,8 @@ std::pair<Tensor, Tensor> matched(const char* op, const Operand& a, const Operan
 
 int normal_axis(const char* op, int axis, int rank, const Shape& shape, const Site& site) {
   if (axis < -rank || axis >= rank) {
-    throw ShapeError(fmt::format("{}: axis {} is out of range for shape {}.", op, axis,
-                                 to_string(shape)),
-                     site);
+    throw ShapeError(
+        fmt::format("{}: axis {} is out of range for shape {}.", op, axis, to_string(shape)), site);
   }
   return axis < 0 ? axis + rank : axis;
 }

@@ -103,10 +103,18 @@ std::vector<Sample> samples() {
   constexpr bool empty_allowed = C == Combiner::sum || C == Combiner::prod;
   std::vector<Sample> out;
   using Case = std::pair<Shape, std::vector<int>>;
-  std::vector<Case> cases = {{{}, {}},          {{1}, {0}},          {{7}, {0}},
-                             {{3, 5}, {0}},     {{3, 5}, {1}},       {{3, 5}, {0, 1}},
-                             {{3, 5}, {}},      {{4, 1, 3}, {1}},    {{2, 3, 17}, {0, 2}},
-                             {{2, 3, 4, 2}, {1, 2}}, {{2, 1, 3, 2, 2}, {0, 4}}, {{0, 3}, {1}}};
+  std::vector<Case> cases = {{{}, {}},
+                             {{1}, {0}},
+                             {{7}, {0}},
+                             {{3, 5}, {0}},
+                             {{3, 5}, {1}},
+                             {{3, 5}, {0, 1}},
+                             {{3, 5}, {}},
+                             {{4, 1, 3}, {1}},
+                             {{2, 3, 17}, {0, 2}},
+                             {{2, 3, 4, 2}, {1, 2}},
+                             {{2, 1, 3, 2, 2}, {0, 4}},
+                             {{0, 3}, {1}}};
   if (empty_allowed) {
     cases.push_back({{0}, {0}});
     cases.push_back({{3, 0}, {1}});
@@ -115,7 +123,8 @@ std::vector<Sample> samples() {
     for (const auto& [shape, axes] : cases) out.push_back({{{shape, d}}, AxesAttr{axes}, -2, 2});
   }
   // Long enough for blocked sums, vector remainders and column tiles.
-  for (const auto& [shape, axes] : {Case{{5000}, {0}}, Case{{37, 300}, {0}}, Case{{3, 1037}, {1}}}) {
+  for (const auto& [shape, axes] :
+       {Case{{5000}, {0}}, Case{{37, 300}, {0}}, Case{{3, 1037}, {1}}}) {
     if (C != Combiner::prod) out.push_back({{{shape, DType::f32}}, AxesAttr{axes}, -2, 2});
   }
   return out;
@@ -160,23 +169,21 @@ Tensor prod_jvp(const Tensor& y, Tangents t) {
   const Tensor zeros = prim::sum(prim::cast(zero, x.dtype()), axes);
   const Tensor product = prim::reduce(Combiner::prod, nonzero, axes);
   const Tensor none = prim::zeros_like(x);
-  const Tensor others = prim::select(
-      zero, prim::select(spread(zeros) == 1, spread(product), none),
-      prim::select(spread(zeros) == 0, spread(product) / nonzero, none));
+  const Tensor others =
+      prim::select(zero, prim::select(spread(zeros) == 1, spread(product), none),
+                   prim::select(spread(zeros) == 0, spread(product) / nonzero, none));
   return prim::sum(t[0] * others, axes);
 }
 
 std::span<const Op> rows() {
   // In the order of Combiner.
   static const Op table[] = {
-      row<Combiner::sum>("sum of elements; 0 for none", 16,
-                         JvpRule{[](const Tensor& y, Tangents t) {
-                           return prim::sum(t[0], axes_of(y));
-                         }},
-                         TransposeRule{[](const Tensor& y, const Tensor& ct, Batched) {
-                           return Cotangents{
-                               prim::unreduce(ct, in(y, 0).shape(), axes_of(y))};
-                         }}),
+      row<Combiner::sum>(
+          "sum of elements; 0 for none", 16,
+          JvpRule{[](const Tensor& y, Tangents t) { return prim::sum(t[0], axes_of(y)); }},
+          TransposeRule{[](const Tensor& y, const Tensor& ct, Batched) {
+            return Cotangents{prim::unreduce(ct, in(y, 0).shape(), axes_of(y))};
+          }}),
       row<Combiner::prod>("product of elements; 1 for none", 16, JvpRule{prod_jvp}),
       row<Combiner::max>(
           "largest element, NaN if any is; elements that attain it share the derivative", 0,

@@ -1,11 +1,11 @@
 // What the rows of several families share.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <span>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "ops/primitives.h"
 

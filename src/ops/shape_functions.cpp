@@ -63,9 +63,9 @@ Tensor flatten(const Tensor& x, int first, int last, Site site) {
 
 Tensor transpose(const Tensor& x, Site site) {
   if (x.rank() < 2) {
-    throw ShapeError(fmt::format("transpose: shape {} has fewer than two dimensions.",
-                                 to_string(x.shape())),
-                     site);
+    throw ShapeError(
+        fmt::format("transpose: shape {} has fewer than two dimensions.", to_string(x.shape())),
+        site);
   }
   return swap_axes(x, -1, -2, site);
 }
@@ -96,9 +96,8 @@ Tensor unsqueeze(const Tensor& x, int axis, Site site) {
 Tensor squeeze(const Tensor& x, int axis, Site site) {
   const int a = normal_axis("squeeze", axis, x.rank(), x.shape(), site);
   if (x.shape()[at(a)] != 1) {
-    throw ShapeError(fmt::format("squeeze: dimension {} of {} is not 1.", axis,
-                                 to_string(x.shape())),
-                     site);
+    throw ShapeError(
+        fmt::format("squeeze: dimension {} of {} is not 1.", axis, to_string(x.shape())), site);
   }
   return prim::reshape(x, without(x.shape(), {a}), site);
 }
@@ -169,8 +168,8 @@ Tensor flip(const Tensor& x, std::vector<int> axes, Site site) {
 
 Tensor concat(const std::vector<Tensor>& parts, int axis, Site site) {
   if (parts.empty()) throw ShapeError("concat: takes at least one tensor.", site);
-  return prim::concat(
-      parts, normal_axis("concat", axis, parts[0].rank(), parts[0].shape(), site), site);
+  return prim::concat(parts, normal_axis("concat", axis, parts[0].rank(), parts[0].shape(), site),
+                      site);
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int axis, Site site) {
@@ -179,8 +178,8 @@ Tensor stack(const std::vector<Tensor>& parts, int axis, Site site) {
   std::vector<Tensor> grown;
   for (const Tensor& p : parts) {
     if (p.shape() != parts[0].shape()) {
-      throw ShapeError(fmt::format("stack: shapes differ: {} and {}.",
-                                   to_string(parts[0].shape()), to_string(p.shape())),
+      throw ShapeError(fmt::format("stack: shapes differ: {} and {}.", to_string(parts[0].shape()),
+                                   to_string(p.shape())),
                        site);
     }
     grown.push_back(unsqueeze(p, a, site));
@@ -193,10 +192,10 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
   const int a = normal_axis("split", axis, x.rank(), x.shape(), site);
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (total != x.shape()[at(a)]) {
-    throw ShapeError(fmt::format("split: sizes {} sum to {}, but dimension {} of {} is {}.",
-                                 to_string(sizes), total, axis, to_string(x.shape()),
-                                 x.shape()[at(a)]),
-                     site);
+    throw ShapeError(
+        fmt::format("split: sizes {} sum to {}, but dimension {} of {} is {}.", to_string(sizes),
+                    total, axis, to_string(x.shape()), x.shape()[at(a)]),
+        site);
   }
   std::vector<Tensor> parts;
   std::int64_t start = 0;
@@ -215,8 +214,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, Site site) {
                      site);
   }
   if (a.dtype() != b.dtype() || !is_floating(a.dtype())) {
-    throw DTypeError(fmt::format("matmul: takes two f32 tensors, not {} and {}.{}",
-                                 name(a.dtype()), name(b.dtype()), operand_names(a, b)),
+    throw DTypeError(fmt::format("matmul: takes two f32 tensors, not {} and {}.{}", name(a.dtype()),
+                                 name(b.dtype()), operand_names(a, b)),
                      site);
   }
   Tensor x = a.rank() == 1 ? unsqueeze(a, 0, site) : a;
@@ -258,8 +257,8 @@ Tensor dot_general(const Tensor& a, const Tensor& b, const DotDims& dims, Site s
     return out;
   };
   return prim::dot_general(a, b,
-                           {axes(dims.a_batch, a), axes(dims.b_batch, b),
-                            axes(dims.a_contract, a), axes(dims.b_contract, b)},
+                           {axes(dims.a_batch, a), axes(dims.b_batch, b), axes(dims.a_contract, a),
+                            axes(dims.b_contract, b)},
                            site);
 }
 

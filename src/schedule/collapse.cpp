@@ -32,14 +32,17 @@ class DivisionFinder {
     const IndexNode& n = pool_.node(i);
     switch (n.kind) {
       case IndexNode::Kind::div:
-      case IndexNode::Kind::mod: return contains(Index{n.arg}) || in(Index{n.arg});
-      case IndexNode::Kind::value: return in(n.expr);
+      case IndexNode::Kind::mod:
+        return contains(Index{n.arg}) || in(Index{n.arg});
+      case IndexNode::Kind::value:
+        return in(n.expr);
       case IndexNode::Kind::sum:
         for (auto [atom, factor] : n.terms) {
           if (in(Index{atom})) return true;
         }
         return false;
-      case IndexNode::Kind::loop: return false;
+      case IndexNode::Kind::loop:
+        return false;
     }
     return false;
   }
@@ -48,10 +51,13 @@ class DivisionFinder {
   bool contains(Index i) const {
     const IndexNode& n = pool_.node(i);
     switch (n.kind) {
-      case IndexNode::Kind::loop: return n.var == var_;
+      case IndexNode::Kind::loop:
+        return n.var == var_;
       case IndexNode::Kind::div:
-      case IndexNode::Kind::mod: return contains(Index{n.arg});
-      case IndexNode::Kind::value: return false;
+      case IndexNode::Kind::mod:
+        return contains(Index{n.arg});
+      case IndexNode::Kind::value:
+        return false;
       case IndexNode::Kind::sum:
         for (auto [atom, factor] : n.terms) {
           if (contains(Index{atom})) return true;

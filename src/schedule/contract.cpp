@@ -98,7 +98,7 @@ std::vector<int> free_axes(const Tensor& t, const std::vector<int>& batch,
 
 struct Side {
   const Node* node;
-  kernel::Access access;         // strides {batch, rows, columns}
+  kernel::Access access;  // strides {batch, rows, columns}
   std::int64_t batch, rows, columns;
 };
 
@@ -116,7 +116,9 @@ std::optional<Side> side(const Tensor& t, const Locate& locate, const std::vecto
   if (!unit || repeats) return std::nullopt;
   return Side{s->node,
               {s->buffer, s->offset, {b->stride, r->stride, c->stride}},
-              b->extent, r->extent, c->extent};
+              b->extent,
+              r->extent,
+              c->extent};
 }
 
 std::vector<int> join(std::initializer_list<std::vector<int>> lists) {
@@ -164,9 +166,9 @@ std::unordered_set<const Node*> prepare_contractions(Graph& graph) {
   std::unordered_set<const Node*> forced;
   graph = rebuild(graph, [&](const Node& n, std::vector<Tensor> x) -> Tensor {
     const auto keep = [&] {
-      const bool same = std::equal(
-          x.begin(), x.end(), n.operands.begin(), n.operands.end(),
-          [](const Tensor& p, const Tensor& q) { return p.handle() == q.handle(); });
+      const bool same =
+          std::equal(x.begin(), x.end(), n.operands.begin(), n.operands.end(),
+                     [](const Tensor& p, const Tensor& q) { return p.handle() == q.handle(); });
       return same ? handle_of(n) : remake(n, x);
     };
     if (lowering_as<LowerConv>(n)) {

@@ -1,10 +1,10 @@
 // From a group of items to one kernel: loops, stages, and expressions pulled back through views.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "ops/rules.h"
 #include "schedule/state.h"
@@ -36,7 +36,10 @@ class Puller {
 
   Puller(const State& s, Pool& pool, Argument argument, std::set<const Node*> inlined,
          Override on_member)
-      : s_(s), pool_(pool), argument_(std::move(argument)), inlined_(std::move(inlined)),
+      : s_(s),
+        pool_(pool),
+        argument_(std::move(argument)),
+        inlined_(std::move(inlined)),
         override_(std::move(on_member)) {}
 
   Expr element(const Tensor& t, std::vector<Index> index, Expr cond) {
@@ -193,7 +196,8 @@ class GroupLowering {
   bool is_contraction(int i) const { return item(i).kind == ItemKind::contract; }
 
   int argument(int buffer, bool written = false) {
-    const auto [it, inserted] = arguments_.try_emplace(buffer, static_cast<int>(out_.buffers.size()));
+    const auto [it, inserted] =
+        arguments_.try_emplace(buffer, static_cast<int>(out_.buffers.size()));
     if (inserted) {
       out_.buffers.push_back(buffer);
       const PlanBuffer& b = s_.buffers[static_cast<std::size_t>(buffer)];
@@ -371,8 +375,8 @@ class GroupLowering {
     for (int o : outer_) {
       if (o >= 0 && found.count(o) != 1) throw Unfit{"rows do not match"};
     }
-    if (found.size() != static_cast<std::size_t>(std::count_if(
-                            outer_.begin(), outer_.end(), [](int o) { return o >= 0; }))) {
+    if (found.size() != static_cast<std::size_t>(std::count_if(outer_.begin(), outer_.end(),
+                                                               [](int o) { return o >= 0; }))) {
       throw Unfit{"rows do not match"};
     }
   }
@@ -463,7 +467,8 @@ class GroupLowering {
       if (is_contraction(i) || !it.stored) continue;
       const bool reduce = it.kind == ItemKind::reduce;
       const Shape inner = reduce ? Shape{} : inner_of(i);
-      const auto [at, inserted] = store_stages.try_emplace(inner, static_cast<int>(k.nest.stages.size()));
+      const auto [at, inserted] =
+          store_stages.try_emplace(inner, static_cast<int>(k.nest.stages.size()));
       if (inserted) k.nest.stages.push_back({add_loops(inner), {}, {}});
       kernel::Stage& st = k.nest.stages[static_cast<std::size_t>(at->second)];
       std::vector<Index> loops;
@@ -667,8 +672,7 @@ class GroupLowering {
               const Location flat_space = dense(0, 0, n.type.shape);
               const Location mine = dense(0, 0, m.value.shape());
               same = same && self->flat(flat_space, index) == self->flat(mine, loops);
-            } else if (s_.is_located(node) &&
-                       s_.locations.at(&node).buffer == m.dest.buffer) {
+            } else if (s_.is_located(node) && s_.locations.at(&node).buffer == m.dest.buffer) {
               same = false;  // the destination's old value is read too
             }
             return {};
@@ -686,8 +690,7 @@ class GroupLowering {
     Kernel& k = out_.kernel;
     const Node& n = it.value.node();
     const auto& l = *lowering_as<LowerScatter>(n);
-    Puller puller(
-        s_, k.pool, [this](int buffer) { return argument(buffer); }, {}, {});
+    Puller puller(s_, k.pool, [this](int buffer) { return argument(buffer); }, {}, {});
     const auto index_over = [&](const Shape& shape, std::vector<int>& loops) {
       std::vector<Index> index;
       for (std::int64_t e : shape) {
@@ -699,7 +702,8 @@ class GroupLowering {
     kernel::Stage clear;
     const std::vector<Index> all = index_over(n.type.shape, clear.loops);
     const int out = argument(it.dest.buffer, true);
-    clear.stores.push_back({out, puller.flat(it.dest, all), k.pool.constant(0, n.type.dtype), {}, false});
+    clear.stores.push_back(
+        {out, puller.flat(it.dest, all), k.pool.constant(0, n.type.dtype), {}, false});
     kernel::Stage add;
     const Tensor& updates = n.operand(1);
     const std::vector<Index> at = index_over(updates.shape(), add.loops);
@@ -708,8 +712,8 @@ class GroupLowering {
                             {index.begin(), index.end()}, {});
     };
     const Source s = l.fn(k.pool, n, at, read);
-    add.stores.push_back({out, puller.flat(it.dest, s.index), puller.element(updates, at, s.valid),
-                          s.valid, true});
+    add.stores.push_back(
+        {out, puller.flat(it.dest, s.index), puller.element(updates, at, s.valid), s.valid, true});
     k.nest.stages.push_back(clear);
     if (updates.size() > 0) k.nest.stages.push_back(add);
   }

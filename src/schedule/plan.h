@@ -25,10 +25,10 @@ struct PlanBuffer {
   BufferKind kind = BufferKind::temp;
   std::string name;  ///< input, state and output name; "" for temps
   DType dtype = DType::f32;
-  Shape shape;                     ///< as the user sees it (inputs, states, outputs)
+  Shape shape;  ///< as the user sees it (inputs, states, outputs)
   std::int64_t elements = 0;
-  std::int64_t offset = 0;         ///< bytes into the arena (temp)
-  std::vector<std::byte> data;     ///< constant
+  std::int64_t offset = 0;      ///< bytes into the arena (temp)
+  std::vector<std::byte> data;  ///< constant
   std::int64_t bytes() const { return elements * static_cast<std::int64_t>(info(dtype).bytes); }
 };
 

@@ -1,9 +1,9 @@
 // Which tensors are stored, and where.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
-
-#include <fmt/format.h>
 
 #include "kernel/expr.h"
 #include "ops/primitives.h"
@@ -27,9 +27,9 @@ bool is_heavy(const Node& n) {
 
 bool is_cheap(const Node& n) {
   static const std::unordered_set<std::string_view> expensive = {
-      "exp", "expm1", "log",  "log1p",    "sqrt", "rsqrt", "reciprocal", "sin", "cos",  "tan",
-      "asin", "acos", "atan", "atan2",    "tanh", "erf",   "erfc",       "div", "rem",  "pow",
-      "logistic", "threefry"};
+      "exp",  "expm1", "log",  "log1p", "sqrt",     "rsqrt",   "reciprocal", "sin",
+      "cos",  "tan",   "asin", "acos",  "atan",     "atan2",   "tanh",       "erf",
+      "erfc", "div",   "rem",  "pow",   "logistic", "threefry"};
   return !expensive.contains(*n.op->name);
 }
 
@@ -167,9 +167,8 @@ class Realiser {
       if (!g.updates[i].defined()) continue;
       const Node& n = storage_node(g.updates[i]);
       const Location& home = s_.locations.at(&g.states[i].node());
-      const bool used = std::any_of(
-          g.outputs.begin(), g.outputs.end(),
-          [&](const Named& o) { return &storage_node(o.value) == &n; });
+      const bool used = std::any_of(g.outputs.begin(), g.outputs.end(),
+                                    [&](const Named& o) { return &storage_node(o.value) == &n; });
       if (used || s_.is_located(n) || old_value_read_after(n, g.states[i].node()) ||
           !walks_in_step(n, g.states[i].node())) {
         continue;

@@ -1,5 +1,7 @@
 #include "schedule/schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -7,8 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <unordered_map>
-
-#include <fmt/format.h>
 
 #include "ops/rules.h"
 #include "schedule/state.h"
@@ -22,8 +22,8 @@ using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 struct PassName {
   const char* name;
 };
-constexpr std::array pass_names{"simplify",    "thin_products", "fuse_maps",      "place_parts",
-                                "fuse_epilogues", "fuse_rows",  "fuse_siblings",  "drop_stores",
+constexpr std::array pass_names{"simplify",       "thin_products", "fuse_maps",     "place_parts",
+                                "fuse_epilogues", "fuse_rows",     "fuse_siblings", "drop_stores",
                                 "collapse_loops", "share_kernels", "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
@@ -77,8 +77,7 @@ class Pipeline {
     const auto start = std::chrono::steady_clock::now();
     if (on) pass();
     if (!report_) return;
-    const std::chrono::duration<double, std::milli> took =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     report_->push_back({name, took.count(), on, result ? result() : ""});
   }
   void always(const char* name, const std::function<void()>& pass,
@@ -86,8 +85,7 @@ class Pipeline {
     const auto start = std::chrono::steady_clock::now();
     pass();
     if (!report_) return;
-    const std::chrono::duration<double, std::milli> took =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     report_->push_back({name, took.count(), true, result ? result() : ""});
   }
 
@@ -109,8 +107,8 @@ Plan emit(State& s, const PassOptions& options) {
     if (empty) continue;
     Lowered l = lower(s, items);
     if (!l.failure.empty()) {
-      throw GraphError(fmt::format("schedule: a kernel that was one before cannot be lowered: {}.",
-                                   l.failure));
+      throw GraphError(
+          fmt::format("schedule: a kernel that was one before cannot be lowered: {}.", l.failure));
     }
     if (options.on("collapse_loops")) collapse_loops(l.kernel);
     l.kernel.name = group_name(s, items, l.kernel);
@@ -124,7 +122,8 @@ Plan emit(State& s, const PassOptions& options) {
     int id = -1;
     if (options.on("share_kernels")) {
       std::string text = kernel::to_string(l.kernel);
-      const auto [at, inserted] = known.try_emplace(std::move(text), static_cast<int>(plan.kernels.size()));
+      const auto [at, inserted] =
+          known.try_emplace(std::move(text), static_cast<int>(plan.kernels.size()));
       if (inserted) plan.kernels.push_back(std::move(l.kernel));
       id = at->second;
     } else {
@@ -179,8 +178,9 @@ Plan make_plan(Graph graph, const PassOptions& options, std::vector<PassReport>*
 
   State state(graph);
   const auto groups = [&] {
-    return fmt::format("{} kernels", std::count_if(state.groups.begin(), state.groups.end(),
-                                                   [](const Group& g) { return !g.items.empty(); }));
+    return fmt::format("{} kernels",
+                       std::count_if(state.groups.begin(), state.groups.end(),
+                                     [](const Group& g) { return !g.items.empty(); }));
   };
   run.always(
       "realise",
@@ -191,10 +191,12 @@ Plan make_plan(Graph graph, const PassOptions& options, std::vector<PassReport>*
   run.step("drop_stores", [&] { drop_stores(state); });
 
   Plan plan;
-  run.always("lower", [&] { plan = emit(state, options); },
-             [&] { return fmt::format("{} distinct", plan.kernels.size()); });
-  run.always("place_memory", [&] { place_memory(plan, options.on("reuse_memory")); },
-             [&] { return fmt::format("{} bytes", plan.arena_bytes); });
+  run.always(
+      "lower", [&] { plan = emit(state, options); },
+      [&] { return fmt::format("{} distinct", plan.kernels.size()); });
+  run.always(
+      "place_memory", [&] { place_memory(plan, options.on("reuse_memory")); },
+      [&] { return fmt::format("{} bytes", plan.arena_bytes); });
   return plan;
 }
 

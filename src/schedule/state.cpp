@@ -1,9 +1,9 @@
 #include "schedule/state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <queue>
-
-#include <fmt/format.h>
 
 #include "ops/rules.h"
 
@@ -23,8 +23,8 @@ bool is_dense(const Location& location, const Shape& shape) {
 
 const Node& storage_node(const Tensor& t) {
   const Node* n = &t.node();
-  while (*n->op->name == "reshape" || *n->op->name == "capture" || *n->op->name == "stop_gradient" ||
-         *n->op->name == "named") {
+  while (*n->op->name == "reshape" || *n->op->name == "capture" ||
+         *n->op->name == "stop_gradient" || *n->op->name == "named") {
     n = &n->operand(0).node();
   }
   return *n;
@@ -87,7 +87,8 @@ std::vector<const Node*> State::reads(const Item& item) const {
 
 void State::find_dependencies() {
   before.assign(items.size(), {});
-  std::unordered_map<int, std::vector<int>> state_readers;  // buffer -> items that read the old value
+  std::unordered_map<int, std::vector<int>>
+      state_readers;  // buffer -> items that read the old value
   for (std::size_t i = 0; i < items.size(); ++i) {
     for (const Node* n : reads(items[i])) {
       const auto w = writers.find(n);

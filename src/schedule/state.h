@@ -108,8 +108,8 @@ void place_memory(Plan& plan, bool reuse);
 
 /// Strided access to a contraction's operands.
 struct DotAccess {
-  kernel::Matmul matmul;             ///< extents and strides; buffers are plan buffers
-  const Node* lhs = nullptr;         ///< the stored nodes that are read
+  kernel::Matmul matmul;      ///< extents and strides; buffers are plan buffers
+  const Node* lhs = nullptr;  ///< the stored nodes that are read
   const Node* rhs = nullptr;
 };
 /// How dot `n` reads its operands, given the location of a node; nothing if an operand is not a

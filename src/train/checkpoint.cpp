@@ -1,8 +1,8 @@
 // Saving and loading a training.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-
-#include <fmt/format.h>
 
 #include "tensorgrad/io.h"
 #include "train/core.h"
@@ -48,11 +48,10 @@ void TrainingCore::save(const std::filesystem::path& path,
   for (std::size_t a = 0; a < names.size(); ++a) {
     arenas.push_back(read_arena(a));
     for (const Slot& s : slots_) {
-      const auto values = std::span<const float>(arenas.back())
-                              .subspan(static_cast<std::size_t>(s.offset),
-                                       static_cast<std::size_t>(s.size));
-      file.tensors.push_back(
-          {names[a] + s.name, "F32", s.param.shape, std::as_bytes(values), {}});
+      const auto values =
+          std::span<const float>(arenas.back())
+              .subspan(static_cast<std::size_t>(s.offset), static_cast<std::size_t>(s.size));
+      file.tensors.push_back({names[a] + s.name, "F32", s.param.shape, std::as_bytes(values), {}});
     }
   }
   write_safetensors(path, file);
@@ -61,17 +60,16 @@ void TrainingCore::save(const std::filesystem::path& path,
 void TrainingCore::load(const std::filesystem::path& path) {
   const SafeTensors file = read_safetensors(path);
   const std::vector<std::string> names = arena_names();
-  const bool resumes = std::any_of(file.tensors.begin(), file.tensors.end(), [](const auto& t) {
-    return t.name.starts_with(prefix);
-  });
+  const bool resumes = std::any_of(file.tensors.begin(), file.tensors.end(),
+                                   [](const auto& t) { return t.name.starts_with(prefix); });
   for (const SafeTensor& t : file.tensors) {
     const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& n) {
       return std::any_of(slots_.begin(), slots_.end(),
                          [&](const Slot& s) { return t.name == n + s.name; });
     });
     if (!known) {
-      throw FormatError(fmt::format("{}: holds `{}`, which this training does not have.",
-                                    path.string(), t.name));
+      throw FormatError(
+          fmt::format("{}: holds `{}`, which this training does not have.", path.string(), t.name));
     }
   }
   // Everything is read and checked before anything is replaced.

@@ -1,10 +1,10 @@
 #include "train/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
-
-#include <fmt/format.h>
 
 #include "ops/registry.h"
 #include "runtime/reference/interpreter.h"
@@ -49,10 +49,18 @@ class DeviceEngine : public Engine {
 template <class F>
 void with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::bool_: f(std::uint8_t{}); return;
-    case DType::i32: f(std::int32_t{}); return;
-    case DType::u32: f(std::uint32_t{}); return;
-    case DType::f32: f(float{}); return;
+    case DType::bool_:
+      f(std::uint8_t{});
+      return;
+    case DType::i32:
+      f(std::int32_t{});
+      return;
+    case DType::u32:
+      f(std::uint32_t{});
+      return;
+    case DType::f32:
+      f(float{});
+      return;
   }
 }
 
@@ -98,8 +106,8 @@ class ReferenceBuffer : public DeviceBuffer {
  private:
   void check(std::size_t offset, std::size_t size) const {
     if (offset > bytes() || size > bytes() - offset) {
-      throw ValueError(fmt::format("A buffer of {} bytes has no {} bytes at {}.", bytes(), size,
-                                   offset));
+      throw ValueError(
+          fmt::format("A buffer of {} bytes has no {} bytes at {}.", bytes(), size, offset));
     }
   }
   DType dtype_;
@@ -129,8 +137,7 @@ class ReferenceProgram : public Program {
       leaves[&graph_.inputs[i].node()] = {type, to_doubles(type.dtype, inputs[i])};
     }
     for (std::size_t i = 0; i < graph_.states.size(); ++i) {
-      leaves[&graph_.states[i].node()] = {graph_.states[i].node().type,
-                                          state(states, i).values()};
+      leaves[&graph_.states[i].node()] = {graph_.states[i].node().type, state(states, i).values()};
     }
     std::vector<RefArray> values =
         interpret(roots, [&](const Node& leaf) { return leaves.at(&leaf); });

@@ -1,10 +1,10 @@
 #include "train/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <list>
 #include <mutex>
-
-#include <fmt/format.h>
 
 #include "ops/primitives.h"
 #include "tensorgrad/tensor.h"
@@ -119,9 +119,8 @@ std::vector<T> Tensor::to_vector(Site site) const {
 template <class T>
 T Tensor::item(Site site) const {
   if (size() != 1) {
-    throw ShapeError(fmt::format("item: shape {} has {} elements, not one.", to_string(shape()),
-                                 size()),
-                     site);
+    throw ShapeError(
+        fmt::format("item: shape {} has {} elements, not one.", to_string(shape()), size()), site);
   }
   return to_vector<T>(site)[0];
 }

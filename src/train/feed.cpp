@@ -1,10 +1,10 @@
 // Feeds, captures and results of compiled programs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "ops/primitives.h"
 #include "train/core.h"
@@ -16,8 +16,8 @@ const Tensor& Inputs::operator[](std::string_view name) const {
   if (it == tensors_.end()) {
     std::vector<std::string> names;
     for (const auto& [n, t] : tensors_) names.push_back("`" + n + "`");
-    throw GraphError(fmt::format("There is no input `{}`; the inputs are {}.", name,
-                                 fmt::join(names, ", ")));
+    throw GraphError(
+        fmt::format("There is no input `{}`; the inputs are {}.", name, fmt::join(names, ", ")));
   }
   return it->second;
 }
@@ -56,8 +56,7 @@ FeedChecker::FeedChecker(std::vector<InputSpec> specs, const Site& site)
     }
     for (std::int64_t d : s.shape) {
       if (d < 0 && d != dyn) {
-        throw ShapeError(
-            fmt::format("Input `{}` has the negative extent {}.", s.name, d), site);
+        throw ShapeError(fmt::format("Input `{}` has the negative extent {}.", s.name, d), site);
       }
     }
   }
@@ -133,8 +132,7 @@ std::pair<std::vector<Tensor>, Inputs> make_inputs(const std::vector<InputSpec>&
   std::vector<Tensor> list;
   std::map<std::string, Tensor, std::less<>> by_name;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    list.push_back(
-        prim::input(InputRole::input, specs[i].name, {shapes[i], specs[i].dtype}, site));
+    list.push_back(prim::input(InputRole::input, specs[i].name, {shapes[i], specs[i].dtype}, site));
     by_name[specs[i].name] = list.back();
   }
   return {list, Inputs(std::move(by_name))};
@@ -172,9 +170,8 @@ std::size_t Outcome::find(std::string_view name, const Site& site) const {
     names.push_back("`" + list_->outputs[i].first + "`");
   }
   throw GraphError(fmt::format("Nothing is captured as `{}`; {}.", name,
-                               names.empty()
-                                   ? "the program captures nothing"
-                                   : fmt::format("there are {}", fmt::join(names, ", "))),
+                               names.empty() ? "the program captures nothing"
+                                             : fmt::format("there are {}", fmt::join(names, ", "))),
                    site);
 }
 
@@ -211,7 +208,7 @@ template std::vector<std::uint8_t> RunResult::value<std::uint8_t>(Site) const;
 template std::vector<float> RunResult::captured<float>(std::string_view, Site) const;
 template std::vector<std::int32_t> RunResult::captured<std::int32_t>(std::string_view, Site) const;
 template std::vector<std::uint32_t> RunResult::captured<std::uint32_t>(std::string_view,
-                                                                        Site) const;
+                                                                       Site) const;
 template std::vector<std::uint8_t> RunResult::captured<std::uint8_t>(std::string_view, Site) const;
 
 }  // namespace tensorgrad

@@ -1,10 +1,10 @@
 // Compiled training.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "ops/primitives.h"
 #include "tensorgrad/ops.h"
@@ -96,8 +96,7 @@ Tensor TrainingCore::parameter(const std::string& name) {
   }
   for (Slot& s : slots_) {
     if (s.name != name) continue;
-    const Tensor part =
-        prim::slice(arena_, {s.offset}, {s.offset + s.size}, {1}, site_);
+    const Tensor part = prim::slice(arena_, {s.offset}, {s.offset + s.size}, {1}, site_);
     s.tensor = prim::named(name, prim::reshape(part, s.param.shape, site_), site_);
     return s.tensor;
   }
@@ -139,8 +138,8 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) {
-      warn(options_,
-           fmt::format("the loss never uses parameter `{}`; it is not trained.", by_offset[i]->name));
+      warn(options_, fmt::format("the loss never uses parameter `{}`; it is not trained.",
+                                 by_offset[i]->name));
     }
   }
   const SiteScope scope(site_);
@@ -153,11 +152,10 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
 
   const auto hyper_size = static_cast<std::int64_t>(
       hyper(options_.optimizer, 1, learning_rate_of(options_.optimizer, 1)).size());
-  const Tensor numbers =
-      prim::input(InputRole::input, "hyper", {{hyper_size}, DType::f32}, site_);
+  const Tensor numbers = prim::input(InputRole::input, "hyper", {{hyper_size}, DType::f32}, site_);
   const Tensor position = prim::iota({arena_size_}, 0, DType::i32);
-  const Tensor decays = (position >= static_cast<double>(decay_from_)) &
-                        (position < static_cast<double>(decay_to_));
+  const Tensor decays =
+      (position >= static_cast<double>(decay_from_)) & (position < static_cast<double>(decay_to_));
   const Updated updated =
       update(options_.optimizer, arena_, gradient, slot_arenas_, numbers, decays);
 
@@ -173,9 +171,8 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
 
   // The step's key: the seed's, folded with the step.
   const Tensor seed_and_step = prim::input(InputRole::input, "key", {{3}, DType::u32}, site_);
-  const Tensor key = random::fold_in(
-      prim::slice(seed_and_step, {0}, {2}, {1}),
-      prim::reshape(prim::slice(seed_and_step, {2}, {3}, {1}), {}));
+  const Tensor key = random::fold_in(prim::slice(seed_and_step, {0}, {2}, {1}),
+                                     prim::reshape(prim::slice(seed_and_step, {2}, {3}, {1}), {}));
   graph = bind_context(graph, true, key);
   out->uses_key = uses(graph, seed_and_step);
   if (out->uses_key) graph.inputs.push_back(seed_and_step);
@@ -218,8 +215,8 @@ std::vector<ParamValue> TrainingCore::params() const {
   const std::vector<float> arena = read_arena(0);
   std::vector<ParamValue> out;
   for (const Slot& s : slots_) {
-    out.push_back({s.name, s.param.shape,
-                   {arena.begin() + s.offset, arena.begin() + s.offset + s.size}});
+    out.push_back(
+        {s.name, s.param.shape, {arena.begin() + s.offset, arena.begin() + s.offset + s.size}});
   }
   return out;
 }

@@ -1,9 +1,9 @@
 // Derivatives: jvp walks forward by each op's rule; vjp linearises and transposes.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
-
-#include <fmt/format.h>
 
 #include "ops/primitives.h"
 #include "tensorgrad/transforms.h"

@@ -1,12 +1,12 @@
 // Simplification of graphs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
-
-#include <fmt/format.h>
 
 #include "ops/primitives.h"
 #include "ops/rules.h"
@@ -57,8 +57,8 @@ Tensor fold(const Node& n, Fn fn, const std::vector<Tensor>& x) {
     if (!v) return {};
     args.push_back(*v);
   }
-  const double value = kernel::round_to(
-      n.type.dtype, kernel::evaluate(fn, x.back().dtype(), n.type.dtype, args));
+  const double value =
+      kernel::round_to(n.type.dtype, kernel::evaluate(fn, x.back().dtype(), n.type.dtype, args));
   return prim::full(n.type.shape, value, n.type.dtype, n.site);
 }
 
@@ -83,8 +83,8 @@ Tensor map_identity(const Node& n, Fn fn, const std::vector<Tensor>& x) {
       if (const auto v = u(1); v && is_floating(n.type.dtype)) {
         int exponent = 0;
         if (std::abs(std::frexp(*v, &exponent)) == 0.5 && std::abs(exponent) < 100) {
-          return prim::map(Fn::mul,
-                           {x[0], prim::full(n.type.shape, 1 / *v, n.type.dtype, n.site)}, n.site);
+          return prim::map(Fn::mul, {x[0], prim::full(n.type.shape, 1 / *v, n.type.dtype, n.site)},
+                           n.site);
         }
       }
       break;
@@ -106,7 +106,8 @@ Tensor map_identity(const Node& n, Fn fn, const std::vector<Tensor>& x) {
       if (const auto c = u(0)) return *c != 0 ? x[1] : x[2];
       if (x[1].handle() == x[2].handle()) return x[1];
       break;
-    default: break;
+    default:
+      break;
   }
   return {};
 }
@@ -157,9 +158,8 @@ struct Key {
   bool operator==(const Key& o) const {
     return node->op == o.node->op && node->attrs == o.node->attrs && node->type == o.node->type &&
            std::equal(node->operands.begin(), node->operands.end(), o.node->operands.begin(),
-                      o.node->operands.end(), [](const Tensor& a, const Tensor& b) {
-                        return a.handle() == b.handle();
-                      });
+                      o.node->operands.end(),
+                      [](const Tensor& a, const Tensor& b) { return a.handle() == b.handle(); });
   }
 };
 struct KeyHash {
@@ -238,8 +238,8 @@ Graph bind_context(const Graph& graph, bool training, const Tensor& key) {
       };
       std::vector<Tensor> words;
       for (int w : {0, 1}) {
-        words.push_back(prim::reshape(
-            prim::threefry(word_of_key(0), word_of_key(1), zero, number, w), {1}));
+        words.push_back(
+            prim::reshape(prim::threefry(word_of_key(0), word_of_key(1), zero, number, w), {1}));
       }
       return prim::concat(words, 0);
     }

@@ -1,7 +1,7 @@
 // Batching: rebuilds a function's nodes by each op's batching rule.
-#include <unordered_map>
-
 #include <fmt/format.h>
+
+#include <unordered_map>
 
 #include "ops/operands.h"
 #include "ops/primitives.h"
