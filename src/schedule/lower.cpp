@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "kernel/visit.h"
 #include "ops/rules.h"
 #include "schedule/state.h"
 
@@ -84,6 +85,10 @@ class Puller {
   // A view's elements outside its operand are `fill`; the operand is not read there.
   Expr through(const Node& n, Source s, Expr cond) {
     const Tensor& from = n.operand(static_cast<std::size_t>(s.operand));
+    // Where the element is valid, the index along an extent of 1 is 0, whatever it looks like.
+    for (std::size_t d = 0; d < s.index.size(); ++d) {
+      if (from.shape()[d] == 1) s.index[d] = pool_.number(0);
+    }
     const Expr e = element(from, std::move(s.index), pool_.both(cond, s.valid));
     if (!s.valid.defined()) return e;
     const ExprNode& node = pool_.node(e);
@@ -543,29 +548,11 @@ class GroupLowering {
 
   std::vector<ExprNode> loads_of(const kernel::Stage& stage) const {
     std::vector<ExprNode> loads;
-    std::set<std::int32_t> seen;
-    std::vector<std::int32_t> pending;
-    for (const auto& a : stage.accumulators) pending.push_back(a.value.id);
-    for (const auto& st : stage.stores) pending.push_back(st.value.id);
-    const Pool& pool = out_.kernel.pool;
-    std::vector<Index> indices;
-    const auto visit_index = [&](auto&& self, Index i) -> void {
-      const IndexNode& n = pool.node(i);
-      if (n.kind == IndexNode::Kind::value) pending.push_back(n.expr.id);
-      if (n.kind == IndexNode::Kind::sum) {
-        for (auto [atom, factor] : n.terms) self(self, Index{atom});
-      }
-      if (n.arg >= 0) self(self, Index{n.arg});
-    };
-    while (!pending.empty()) {
-      const std::int32_t id = pending.back();
-      pending.pop_back();
-      if (id < 0 || !seen.insert(id).second) continue;
-      const ExprNode& n = pool.node(Expr{id});
-      for (std::int32_t a : n.args) pending.push_back(a);
-      if (n.index.id >= 0) visit_index(visit_index, n.index);
-      if (n.fn == Fn::load) loads.push_back(n);
-    }
+    for_each_part(
+        out_.kernel.pool, roots(stage), [](const IndexNode&) {},
+        [&](const ExprNode& n) {
+          if (n.fn == Fn::load) loads.push_back(n);
+        });
     return loads;
   }
 

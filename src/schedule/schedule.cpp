@@ -24,7 +24,7 @@ struct PassName {
 };
 constexpr std::array pass_names{"simplify",       "thin_products", "fuse_maps",     "place_parts",
                                 "fuse_epilogues", "fuse_rows",     "fuse_siblings", "drop_stores",
-                                "collapse_loops", "share_kernels", "reuse_memory"};
+                                "split_loops", "collapse_loops", "share_kernels", "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
@@ -110,6 +110,7 @@ Plan emit(State& s, const PassOptions& options) {
       throw GraphError(
           fmt::format("schedule: a kernel that was one before cannot be lowered: {}.", l.failure));
     }
+    if (options.on("split_loops")) split_loops(l.kernel);
     if (options.on("collapse_loops")) collapse_loops(l.kernel);
     l.kernel.name = group_name(s, items, l.kernel);
 #ifndef NDEBUG
