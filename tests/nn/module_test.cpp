@@ -8,7 +8,6 @@ namespace tensorgrad {
 namespace {
 
 using testing::evaluate;
-using testing::expect_near;
 using testing::message_of;
 
 struct Inner {
