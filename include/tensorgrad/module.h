@@ -20,32 +20,36 @@
 // It defines `fields(visitor)`, const and not, which calls visitor("l1", l1) and so on, in order.
 // Members are parameters, structs with fields, std::vector, std::array and std::optional of them,
 // and numbers, which are skipped. Up to 256 members.
-#define TENSORGRAD_FIELDS(...)                                \
-  template <class TensorgradVisitor>                          \
-  void fields(TensorgradVisitor&& tensorgrad_visitor) {       \
-    TENSORGRAD_EXPAND_(TENSORGRAD_VISIT_ALL_(__VA_ARGS__))    \
-  }                                                           \
-  template <class TensorgradVisitor>                          \
-  void fields(TensorgradVisitor&& tensorgrad_visitor) const { \
-    TENSORGRAD_EXPAND_(TENSORGRAD_VISIT_ALL_(__VA_ARGS__))    \
+#define TENSORGRAD_FIELDS(...)                                         \
+  template <class TensorgradVisitor>                                   \
+  void fields(TensorgradVisitor&& tensorgrad_visitor) {                \
+    TENSORGRAD_DETAIL_EXPAND(TENSORGRAD_DETAIL_VISIT_ALL(__VA_ARGS__)) \
+  }                                                                    \
+  template <class TensorgradVisitor>                                   \
+  void fields(TensorgradVisitor&& tensorgrad_visitor) const {          \
+    TENSORGRAD_DETAIL_EXPAND(TENSORGRAD_DETAIL_VISIT_ALL(__VA_ARGS__)) \
   }
 
-#define TENSORGRAD_VISIT_ALL_(member, ...) \
-  tensorgrad_visitor(#member, member);     \
-  __VA_OPT__(TENSORGRAD_AGAIN_ TENSORGRAD_PARENS_(__VA_ARGS__))
+#define TENSORGRAD_DETAIL_VISIT_ALL(member, ...) \
+  tensorgrad_visitor(#member, member);           \
+  __VA_OPT__(TENSORGRAD_DETAIL_AGAIN TENSORGRAD_DETAIL_PARENS(__VA_ARGS__))
 // A macro does not expand inside itself: it names itself through this one, and each round of
-// TENSORGRAD_EXPAND_ scans the rest once more.
-#define TENSORGRAD_AGAIN_() TENSORGRAD_VISIT_ALL_
-#define TENSORGRAD_PARENS_ ()
-#define TENSORGRAD_EXPAND_(...) \
-  TENSORGRAD_EXPAND3_(TENSORGRAD_EXPAND3_(TENSORGRAD_EXPAND3_(TENSORGRAD_EXPAND3_(__VA_ARGS__))))
-#define TENSORGRAD_EXPAND3_(...) \
-  TENSORGRAD_EXPAND2_(TENSORGRAD_EXPAND2_(TENSORGRAD_EXPAND2_(TENSORGRAD_EXPAND2_(__VA_ARGS__))))
-#define TENSORGRAD_EXPAND2_(...) \
-  TENSORGRAD_EXPAND1_(TENSORGRAD_EXPAND1_(TENSORGRAD_EXPAND1_(TENSORGRAD_EXPAND1_(__VA_ARGS__))))
-#define TENSORGRAD_EXPAND1_(...) \
-  TENSORGRAD_EXPAND0_(TENSORGRAD_EXPAND0_(TENSORGRAD_EXPAND0_(TENSORGRAD_EXPAND0_(__VA_ARGS__))))
-#define TENSORGRAD_EXPAND0_(...) __VA_ARGS__
+// TENSORGRAD_DETAIL_EXPAND scans the rest once more.
+#define TENSORGRAD_DETAIL_AGAIN() TENSORGRAD_DETAIL_VISIT_ALL
+#define TENSORGRAD_DETAIL_PARENS ()
+#define TENSORGRAD_DETAIL_EXPAND(...)                  \
+  TENSORGRAD_DETAIL_EXPAND3(TENSORGRAD_DETAIL_EXPAND3( \
+      TENSORGRAD_DETAIL_EXPAND3(TENSORGRAD_DETAIL_EXPAND3(__VA_ARGS__))))
+#define TENSORGRAD_DETAIL_EXPAND3(...)                 \
+  TENSORGRAD_DETAIL_EXPAND2(TENSORGRAD_DETAIL_EXPAND2( \
+      TENSORGRAD_DETAIL_EXPAND2(TENSORGRAD_DETAIL_EXPAND2(__VA_ARGS__))))
+#define TENSORGRAD_DETAIL_EXPAND2(...)                 \
+  TENSORGRAD_DETAIL_EXPAND1(TENSORGRAD_DETAIL_EXPAND1( \
+      TENSORGRAD_DETAIL_EXPAND1(TENSORGRAD_DETAIL_EXPAND1(__VA_ARGS__))))
+#define TENSORGRAD_DETAIL_EXPAND1(...)                 \
+  TENSORGRAD_DETAIL_EXPAND0(TENSORGRAD_DETAIL_EXPAND0( \
+      TENSORGRAD_DETAIL_EXPAND0(TENSORGRAD_DETAIL_EXPAND0(__VA_ARGS__))))
+#define TENSORGRAD_DETAIL_EXPAND0(...) __VA_ARGS__
 
 namespace tensorgrad {
 

@@ -53,7 +53,7 @@ struct Conv2d {
   Conv2dOptions options;
   TENSORGRAD_FIELDS(W, b)
 
-  Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dOptions options = {},
+  Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dOptions chosen = {},
          Site site = Site::current());
   Tensor operator()(const Tensor& x, Site site = Site::current()) const;
 };

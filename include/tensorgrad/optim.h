@@ -158,6 +158,6 @@ void set_schedule(Optimizer& optimizer, Schedule lr);
 std::string to_string(const Optimizer& optimizer);
 /// The optimizer that `to_string` printed; values that are absent have their defaults. Throws
 /// FormatError for any other text, ValueError for values that it cannot have.
-Optimizer parse_optimizer(std::string_view json, Site site = Site::current());
+Optimizer parse_optimizer(std::string_view text, Site site = Site::current());
 
 }  // namespace tensorgrad

@@ -18,6 +18,17 @@ double checked_eps(const char* layer, double eps, const Site& site) {
                    site);
 }
 
+/// Throws ShapeError if a side of a convolution's window does not fit the input.
+void check_window(const char* side, std::int64_t kernel, std::int64_t input, std::int64_t padding,
+                  std::int64_t dilation, const Param& weight, const Site& site) {
+  const std::int64_t window = dilation * (kernel - 1) + 1;
+  if (input + 2 * padding >= window) return;
+  throw ShapeError(
+      fmt::format("Conv2d: the window's {} is {}, more than the input's {} with padding {}.{}",
+                  side, window, input, padding, weight_name(weight)),
+      site);
+}
+
 }  // namespace
 
 Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options, Site site) {
@@ -69,17 +80,8 @@ Tensor Conv2d::operator()(const Tensor& x, Site site) const {
                                  x.dim(1), channels, weight_name(W)),
                      site);
   }
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t padding = i == 0 ? options.padding.h : options.padding.w;
-    const std::int64_t dilation = i == 0 ? options.dilation.h : options.dilation.w;
-    const std::int64_t window = dilation * (W.shape[static_cast<std::size_t>(2 + i)] - 1) + 1;
-    if (x.dim(2 + i) + 2 * padding < window) {
-      throw ShapeError(
-          fmt::format("Conv2d: the window's {} is {}, more than the input's {} with padding {}.{}",
-                      i == 0 ? "height" : "width", window, x.dim(2 + i), padding, weight_name(W)),
-          site);
-    }
-  }
+  check_window("height", W.shape[2], x.dim(2), options.padding.h, options.dilation.h, W, site);
+  check_window("width", W.shape[3], x.dim(3), options.padding.w, options.dilation.w, W, site);
   const Tensor y = conv(x, W,
                         {.stride = {options.stride.h, options.stride.w},
                          .padding = {options.padding.h, options.padding.w},

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "nn/check.h"
@@ -11,16 +12,6 @@ namespace {
 struct Windows {
   Size2 kernel, stride, padding;
   std::int64_t rows, columns;  ///< of the result
-
-  Windows(const char* op, const Tensor& x, Size2 size, const PoolOptions& options, const Site& site)
-      : kernel(size), stride(options.stride.value_or(size)), padding(options.padding) {
-    check_images(op, x, site);
-    positive(op, "kernel's height", kernel.h, site);
-    positive(op, "kernel's width", kernel.w, site);
-    positive(op, "stride", std::min(stride.h, stride.w), site);
-    rows = extent(op, "height", x.dim(2), kernel.h, stride.h, padding.h, site);
-    columns = extent(op, "width", x.dim(3), kernel.w, stride.w, padding.w, site);
-  }
 
   /// Whether windows tile the image: then they are dimensions of a reshape.
   bool tile(const Tensor& x) const {
@@ -42,26 +33,38 @@ struct Windows {
         {s[0], s[1], i + (rows - 1) * stride.h + 1, j + (columns - 1) * stride.w + 1},
         {1, 1, stride.h, stride.w});
   }
-
- private:
-  static std::int64_t extent(const char* op, const char* side, std::int64_t input,
-                             std::int64_t window, std::int64_t step, std::int64_t border,
-                             const Site& site) {
-    if (border < 0 || 2 * border > window) {
-      throw ValueError(fmt::format("{}: the padding of the {} is {}, not between 0 and half the "
-                                   "kernel's {}.",
-                                   op, side, border, window),
-                       site);
-    }
-    if (input + 2 * border < window) {
-      throw ShapeError(
-          fmt::format("{}: the kernel's {} is {}, more than the input's {} with padding {}.", op,
-                      side, window, input, border),
-          site);
-    }
-    return (input + 2 * border - window) / step + 1;
-  }
 };
+
+/// Extent of the result along one side.
+std::int64_t extent(const char* op, const char* side, std::int64_t input, std::int64_t window,
+                    std::int64_t step, std::int64_t border, const Site& site) {
+  if (border < 0 || 2 * border > window) {
+    throw ValueError(fmt::format("{}: the padding of the {} is {}, not between 0 and half the "
+                                 "kernel's {}.",
+                                 op, side, border, window),
+                     site);
+  }
+  if (input + 2 * border < window) {
+    throw ShapeError(
+        fmt::format("{}: the kernel's {} is {}, more than the input's {} with padding {}.", op,
+                    side, window, input, border),
+        site);
+  }
+  return (input + 2 * border - window) / step + 1;
+}
+
+Windows windows_of(const char* op, const Tensor& x, Size2 kernel, const PoolOptions& options,
+                   const Site& site) {
+  check_images(op, x, site);
+  positive(op, "kernel's height", kernel.h, site);
+  positive(op, "kernel's width", kernel.w, site);
+  const Size2 stride = options.stride.value_or(kernel);
+  positive(op, "stride", std::min(stride.h, stride.w), site);
+  const Size2 padding = options.padding;
+  return {kernel, stride, padding,
+          extent(op, "height", x.dim(2), kernel.h, stride.h, padding.h, site),
+          extent(op, "width", x.dim(3), kernel.w, stride.w, padding.w, site)};
+}
 
 /// The elements of all windows, folded in row-major order of their position in the window.
 template <class Fold>
@@ -83,7 +86,7 @@ Tensor fold_windows(const Windows& windows, const Tensor& x, double border, Fold
 
 Tensor max_pool2d(const Tensor& x, Size2 kernel, PoolOptions options, Site site) {
   const SiteScope scope(site);
-  const Windows windows("max_pool2d", x, kernel, options, site);
+  const Windows windows = windows_of("max_pool2d", x, kernel, options, site);
   // Only what is greater replaces: the first of equal elements stays.
   return fold_windows(windows, x, -std::numeric_limits<double>::infinity(),
                       [](const Tensor& best, const Tensor& next) {
@@ -93,7 +96,7 @@ Tensor max_pool2d(const Tensor& x, Size2 kernel, PoolOptions options, Site site)
 
 Tensor avg_pool2d(const Tensor& x, Size2 kernel, PoolOptions options, Site site) {
   const SiteScope scope(site);
-  const Windows windows("avg_pool2d", x, kernel, options, site);
+  const Windows windows = windows_of("avg_pool2d", x, kernel, options, site);
   if (windows.tile(x)) return mean(windows.tiled(x), {3, 5});
   return fold_windows(windows, x, 0,
                       [](const Tensor& total, const Tensor& next) { return total + next; }) /

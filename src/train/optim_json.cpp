@@ -1,6 +1,7 @@
 // Schedules and optimizers as JSON text, and back.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 

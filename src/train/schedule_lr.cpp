@@ -100,9 +100,10 @@ double Schedule::at(std::int64_t step, Site site) const {
       return second_ + 0.5 * (first_ - second_) * (1 + std::cos(std::numbers::pi * done));
     case Kind::warmup:
       return step <= steps_ ? after_[0].at(0, site) * done : after_[0].at(step - steps_, site);
-    case Kind::staircase:
-      return first_ *
-             std::pow(second_, static_cast<double>(std::max<std::int64_t>(step - 1, 0) / steps_));
+    case Kind::staircase: {
+      const std::int64_t stairs = std::max<std::int64_t>(step - 1, 0) / steps_;
+      return first_ * std::pow(second_, static_cast<double>(stairs));
+    }
     case Kind::multi_step: {
       const auto passed = std::count_if(milestones_.begin(), milestones_.end(),
                                         [&](std::int64_t m) { return m < step; });
