@@ -71,18 +71,20 @@ inline std::vector<RefArray> draw_operands(const Sample& sample, Rng& rng) {
   return out;
 }
 
-/// Whether the op adds or multiplies any number of elements: there the largest finite value makes
-/// the result depend on the order, which is free.
-inline bool accumulates(const Op& op) {
+/// Whether the op reduces any number of elements by `combiner`.
+inline bool reduces_by(const Op& op, kernel::Combiner combiner) {
+  const auto* reduce = std::get_if<LowerReduce>(&*op.lowering);
+  return reduce != nullptr && reduce->combiner == combiner;
+}
+/// Whether the op adds any number of elements, in an order that is free.
+inline bool sums(const Op& op) {
   const Lowering& l = *op.lowering;
-  const auto* reduce = std::get_if<LowerReduce>(&l);
   return std::holds_alternative<LowerDot>(l) || std::holds_alternative<LowerConv>(l) ||
-         std::holds_alternative<LowerScatter>(l) ||
-         (reduce != nullptr && (reduce->combiner == kernel::Combiner::sum ||
-                                reduce->combiner == kernel::Combiner::prod));
+         std::holds_alternative<LowerScatter>(l) || reduces_by(op, kernel::Combiner::sum);
 }
 
-/// NaN, infinities, zeros of both signs, the smallest and largest values of a dtype.
+/// NaN, infinities, zeros of both signs, the smallest and largest values of a dtype; without those
+/// that make the result depend on the order of a sum or product.
 inline std::vector<double> special_values(const Op& op, DType dtype) {
   switch (dtype) {
     case DType::bool_:
@@ -95,9 +97,10 @@ inline std::vector<double> special_values(const Op& op, DType dtype) {
       break;
   }
   using Limits = std::numeric_limits<float>;
-  std::vector<double> v{Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0,
-                        Limits::min(),       -Limits::min(),     Limits::denorm_min()};
-  if (!accumulates(op)) v.insert(v.end(), {Limits::max(), -Limits::max()});
+  std::vector<double> v{Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0};
+  if (reduces_by(op, kernel::Combiner::prod)) return v;
+  v.insert(v.end(), {Limits::min(), -Limits::min(), Limits::denorm_min()});
+  if (!sums(op)) v.insert(v.end(), {Limits::max(), -Limits::max()});
   return v;
 }
 
