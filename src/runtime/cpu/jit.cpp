@@ -175,6 +175,9 @@ class Jit::State {
                         llvm::toString(jit.takeError()));
     }
     linker->jit = std::move(*jit);
+    // What fails is also returned to the caller, who throws it.
+    linker->jit->getExecutionSession().setErrorReporter(
+        [](llvm::Error error) { llvm::consumeError(std::move(error)); });
   }
 
   std::shared_ptr<const Code> compile(const Source& source) {
