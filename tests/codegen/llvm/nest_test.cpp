@@ -64,7 +64,8 @@ TEST(LlvmNest, TranscendentalMapIsVectorised) {
     expect_vectors(b.kernel);
     const std::string assembly = test_jit().assembly(source_of(b.kernel));
     EXPECT_EQ(assembly.find("@PLT"), std::string::npos)
-        << kernel::name(fn) << " calls a function of a library:\n" << assembly;
+        << kernel::name(fn) << " calls a function of a library:\n"
+        << assembly;
   }
 }
 
@@ -84,7 +85,8 @@ TEST(LlvmNest, RunsAnyRangeOfTheOutermostLoop) {
   const int i = b.outer(37);
   const int j = b.outer(5);
   const int x = b.input(185);
-  b.store({}, b.output(185), b.at(i, 5, j), b.kernel.pool.apply(Fn::neg, {b.load(x, b.at(i, 5, j))}));
+  b.store({}, b.output(185), b.at(i, 5, j),
+          b.kernel.pool.apply(Fn::neg, {b.load(x, b.at(i, 5, j))}));
   auto a = random_values(185, 1);
   std::vector<float> out(185, 9.0F);
   run_kernel(b.kernel, {a.data(), out.data()}, 0, 0);
@@ -109,8 +111,9 @@ TEST(LlvmNest, RowSumIsVectorised) {
   std::vector<float> out(rows);
   run_kernel(b.kernel, {a.data(), out.data()});
   for (std::size_t r = 0; r < rows; ++r) {
-    const double want = std::accumulate(a.begin() + static_cast<std::ptrdiff_t>(r * columns),
-                                        a.begin() + static_cast<std::ptrdiff_t>((r + 1) * columns), 0.0);
+    const double want =
+        std::accumulate(a.begin() + static_cast<std::ptrdiff_t>(r * columns),
+                        a.begin() + static_cast<std::ptrdiff_t>((r + 1) * columns), 0.0);
     EXPECT_NEAR(out[r], want, 1e-4);
   }
   expect_vectors(b.kernel);
@@ -183,8 +186,8 @@ kernel::Kernel softmax_kernel(std::int64_t outer, std::int64_t length, std::int6
   const int x = in_place ? b.arg(DType::f32, size, true, true) : b.input(size);
   const int y = in_place ? x : b.output(size);
   auto& pool = b.kernel.pool;
-  const kernel::Index at = pool.add(pool.mul(b.at(i), length * inner),
-                                    pool.add(pool.mul(b.at(j), inner), b.at(k)));
+  const kernel::Index at =
+      pool.add(pool.mul(b.at(i), length * inner), pool.add(pool.mul(b.at(j), inner), b.at(k)));
   const Expr value = b.load(x, at);
   const Expr most = b.reduce({j}, Combiner::max, value);
   const Expr power = pool.apply(Fn::exp, {pool.apply(Fn::sub, {value, most})});
@@ -245,8 +248,7 @@ TEST(LlvmNest, ConditionalLoadsReadOnlyWhereTheConditionHolds) {
   const kernel::Index row = pool.sub(b.at(i), pool.number(2));
   const kernel::Index column = pool.sub(b.at(j), pool.number(3));
   const Expr inside = pool.both(pool.in_range(row, 0, rows), pool.in_range(column, 0, columns));
-  const Expr value =
-      b.load(x, pool.add(pool.mul(row, columns), column), inside);
+  const Expr value = b.load(x, pool.add(pool.mul(row, columns), column), inside);
   const std::int64_t size = (rows + 5) * (columns + 6);
   b.store({}, b.output(size), b.at(i, columns + 6, j), value);
   auto a = random_values(rows * columns, 6);
@@ -307,12 +309,12 @@ std::vector<std::int32_t> positions(Combiner combiner, const std::vector<float>&
 TEST(LlvmNest, ArgmaxGivesTheFirstExtremumAndNanWins) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   constexpr float inf = std::numeric_limits<float>::infinity();
-  const std::vector<float> rows{1,   5,    2,    5,     //
-                                nan, 7,    nan,  1,     //
-                                3,   -inf, 9,    nan,   //
+  const std::vector<float> rows{1,    5,    2,    5,     //
+                                nan,  7,    nan,  1,     //
+                                3,    -inf, 9,    nan,   //
                                 -inf, -inf, -inf, -inf,  //
-                                inf, inf,  inf,  inf,   //
-                                0,   -0.F, 0,    -1};
+                                inf,  inf,  inf,  inf,   //
+                                0,    -0.F, 0,    -1};
   EXPECT_EQ(positions(Combiner::argmax, rows, 6, 4, false),
             (std::vector<std::int32_t>{1, 0, 3, 0, 0, 0}));
   EXPECT_EQ(positions(Combiner::argmin, rows, 6, 4, false),
@@ -331,8 +333,9 @@ TEST(LlvmNest, ArgmaxGivesTheFirstExtremumAndNanWins) {
 TEST(LlvmNest, EveryCombinerOverIntegersAndBools) {
   const std::vector<std::int32_t> values{3, -7, 2, 5, -1, 4, 6, -2, 8, 1};
   const std::pair<Combiner, std::int32_t> cases[] = {
-      {Combiner::sum, 19}, {Combiner::prod, -161280 * -1 * -1}, {Combiner::max, 8},
-      {Combiner::min, -7}, {Combiner::argmax, 8},  {Combiner::argmin, 1}};
+      {Combiner::sum, 19},   {Combiner::prod, -161280 * -1 * -1},
+      {Combiner::max, 8},    {Combiner::min, -7},
+      {Combiner::argmax, 8}, {Combiner::argmin, 1}};
   for (const auto& [combiner, want] : cases) {
     KernelBuilder b(kernel::name(combiner));
     const int j = b.loop(10);
@@ -438,9 +441,9 @@ TEST(LlvmNest, StoresOfAStageReadWhatWasThereBefore) {
   const int p = b.arg(DType::f32, 500, true, true);
   const int m = b.arg(DType::f32, 500, true, true);
   const int g = b.input(500);
-  const Expr moment = pool.apply(
-      Fn::mul, {pool.apply(Fn::add, {b.load(m, b.at(i)), b.load(g, b.at(i))}),
-                pool.constant(0.5, DType::f32)});
+  const Expr moment =
+      pool.apply(Fn::mul, {pool.apply(Fn::add, {b.load(m, b.at(i)), b.load(g, b.at(i))}),
+                           pool.constant(0.5, DType::f32)});
   const Expr parameter = pool.apply(Fn::sub, {b.load(p, b.at(i)), moment});
   b.store({}, m, b.at(i), moment);
   b.kernel.nest.stages.back().stores.push_back({p, b.at(i), parameter, {}, false});

@@ -11,7 +11,9 @@ namespace {
 std::string storing(int value) {
   return "define void @kernel(ptr %args, i64 %begin, i64 %end) {\n"
          "  %p = load ptr, ptr %args\n"
-         "  store i32 " + std::to_string(value) + ", ptr %p\n"
+         "  store i32 " +
+         std::to_string(value) +
+         ", ptr %p\n"
          "  ret void\n}\n";
 }
 
