@@ -32,9 +32,7 @@ std::string_view ssa_type(DType dtype) {
   return "i32";
 }
 
-std::string_view memory_type(DType dtype) {
-  return dtype == DType::bool_ ? "i8" : ssa_type(dtype);
-}
+std::string_view memory_type(DType dtype) { return dtype == DType::bool_ ? "i8" : ssa_type(dtype); }
 
 std::string literal(DType dtype, double value) {
   switch (dtype) {
@@ -193,8 +191,9 @@ Rendered ExpressionRenderer::render_division(const IndexNode& node) {
 Rendered ExpressionRenderer::address(int buffer, Index index) {
   Rendered value = render(index);
   const DType dtype = kernel_.args[static_cast<std::size_t>(buffer)].dtype;
-  value.name = writer_.assign(value.depth, fmt::format("getelementptr inbounds {}, ptr %b{}, i64 {}",
-                                                       memory_type(dtype), buffer, value.name));
+  value.name =
+      writer_.assign(value.depth, fmt::format("getelementptr inbounds {}, ptr %b{}, i64 {}",
+                                              memory_type(dtype), buffer, value.name));
   return value;
 }
 
@@ -206,9 +205,8 @@ std::string ExpressionRenderer::load(int depth, DType dtype, const std::string& 
 
 void ExpressionRenderer::store(int depth, DType dtype, const std::string& value,
                                const std::string& address) {
-  const std::string raw = dtype == DType::bool_
-                              ? writer_.assign(depth, fmt::format("zext i1 {} to i8", value))
-                              : value;
+  const std::string raw =
+      dtype == DType::bool_ ? writer_.assign(depth, fmt::format("zext i1 {} to i8", value)) : value;
   writer_.line(depth, fmt::format("store {} {}, ptr {}", memory_type(dtype), raw, address));
 }
 
@@ -226,10 +224,9 @@ Rendered ExpressionRenderer::render_load(const ExprNode& node) {
   const Rendered& condition = exprs_.at(node.args[0]);
   result.depth = std::max(result.depth, condition.depth);
   result.fragile = result.fragile || condition.fragile;
-  result.name = writer_.choose(result.depth, condition.name, ssa_type(node.dtype),
-                               literal(node.dtype, 0), [&] {
-                                 return load(result.depth, node.dtype, place.name);
-                               });
+  result.name =
+      writer_.choose(result.depth, condition.name, ssa_type(node.dtype), literal(node.dtype, 0),
+                     [&] { return load(result.depth, node.dtype, place.name); });
   return result;
 }
 
@@ -240,9 +237,11 @@ Rendered ExpressionRenderer::render_range(const ExprNode& node) {
   const bool below = range.hi < node.hi;
   if (above && below) return {"true", 0, false};
   if (above) {
-    index.name = writer_.assign(index.depth, fmt::format("icmp slt i64 {}, {}", index.name, node.hi));
+    index.name =
+        writer_.assign(index.depth, fmt::format("icmp slt i64 {}, {}", index.name, node.hi));
   } else if (below) {
-    index.name = writer_.assign(index.depth, fmt::format("icmp sge i64 {}, {}", index.name, node.lo));
+    index.name =
+        writer_.assign(index.depth, fmt::format("icmp sge i64 {}, {}", index.name, node.lo));
   } else {
     // One unsigned comparison decides both ends.
     if (node.hi <= node.lo) return {"false", 0, false};
@@ -250,8 +249,8 @@ Rendered ExpressionRenderer::render_range(const ExprNode& node) {
     if (node.lo != 0) {
       offset = writer_.assign(index.depth, fmt::format("sub i64 {}, {}", index.name, node.lo));
     }
-    index.name = writer_.assign(index.depth,
-                                fmt::format("icmp ult i64 {}, {}", offset, node.hi - node.lo));
+    index.name =
+        writer_.assign(index.depth, fmt::format("icmp ult i64 {}, {}", offset, node.hi - node.lo));
   }
   return index;
 }
@@ -291,8 +290,9 @@ Rendered ExpressionRenderer::render_node(Expr expr) {
     case Fn::acc: {
       const auto found = accumulators_.find({node.stage, node.slot});
       if (found == accumulators_.end()) {
-        throw GraphError(fmt::format("kernel {} reads accumulator {} of stage {} before it is known",
-                                     kernel_.name, node.slot, node.stage));
+        throw GraphError(
+            fmt::format("kernel {} reads accumulator {} of stage {} before it is known",
+                        kernel_.name, node.slot, node.stage));
       }
       return found->second();
     }

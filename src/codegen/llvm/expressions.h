@@ -79,8 +79,7 @@ class ExpressionRenderer {
   std::string shift(int depth, bool left, DType dtype, const std::string& a, const std::string& b);
   std::string call(int depth, std::string_view result, std::string_view function,
                    std::initializer_list<std::pair<std::string_view, std::string>> args);
-  Rendered keep(std::unordered_map<std::int32_t, Rendered>& cache, std::int32_t id,
-                Rendered value);
+  Rendered keep(std::unordered_map<std::int32_t, Rendered>& cache, std::int32_t id, Rendered value);
   void collect(kernel::Expr expr, std::set<std::int32_t>& ids) const;
   void collect(kernel::Index index, std::vector<kernel::Expr>& exprs) const;
 

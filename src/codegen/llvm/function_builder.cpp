@@ -52,8 +52,7 @@ Value FunctionBuilder::unary(std::string_view instruction, const Value& a) {
 }
 
 Value FunctionBuilder::binary(std::string_view instruction, const Value& a, const Value& b) {
-  return append(a.type,
-                fmt::format("{} {} {}, {}", instruction, ir_name(a.type), a.text, b.text));
+  return append(a.type, fmt::format("{} {} {}, {}", instruction, ir_name(a.type), a.text, b.text));
 }
 
 Value FunctionBuilder::compare(std::string_view predicate, const Value& a, const Value& b) {
@@ -61,8 +60,8 @@ Value FunctionBuilder::compare(std::string_view predicate, const Value& a, const
 }
 
 Value FunctionBuilder::convert(std::string_view instruction, const Value& a, Type to) {
-  return append(to, fmt::format("{} {} {} to {}", instruction, ir_name(a.type), a.text,
-                                ir_name(to)));
+  return append(to,
+                fmt::format("{} {} {} to {}", instruction, ir_name(a.type), a.text, ir_name(to)));
 }
 
 Value FunctionBuilder::intrinsic(std::string_view name, std::initializer_list<Value> args) {
@@ -95,15 +94,9 @@ Value arithmetic(std::string_view integer, std::string_view real, const Value& a
 }
 }  // namespace
 
-Value operator+(const Value& a, const Value& b) {
-  return arithmetic("add", "fadd contract", a, b);
-}
-Value operator-(const Value& a, const Value& b) {
-  return arithmetic("sub", "fsub contract", a, b);
-}
-Value operator*(const Value& a, const Value& b) {
-  return arithmetic("mul", "fmul contract", a, b);
-}
+Value operator+(const Value& a, const Value& b) { return arithmetic("add", "fadd contract", a, b); }
+Value operator-(const Value& a, const Value& b) { return arithmetic("sub", "fsub contract", a, b); }
+Value operator*(const Value& a, const Value& b) { return arithmetic("mul", "fmul contract", a, b); }
 Value operator/(const Value& a, const Value& b) { return a.function->binary("fdiv", a, b); }
 Value operator-(const Value& a) { return a.function->unary("fneg", a); }
 Value operator+(const Value& a, double b) { return a + like(a, b); }

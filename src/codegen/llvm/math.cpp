@@ -44,7 +44,9 @@ std::string helper_definition(Fn fn, DType dtype) {
   FunctionBuilder f;
   const Type type = dtype == DType::f32 ? Type::f32 : Type::i32;
   const Value x = f.argument(type);
-  const auto finish = [&](const Value& result) { return f.finish("@" + helper_name(fn, dtype), result); };
+  const auto finish = [&](const Value& result) {
+    return f.finish("@" + helper_name(fn, dtype), result);
+  };
   switch (fn) {
     case Fn::exp:
       return finish(exp_f32(x));

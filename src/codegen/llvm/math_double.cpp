@@ -21,10 +21,10 @@ Value exp_f64(const Value& x) {
   const Value n = shifted - shift;
   // ln 2 in two parts; the first has 33 bits, so its product with n is exact.
   const Value rest = (x - n * 0x1.62E42FEEp-1) - n * 0x1.A39EF35793C76p-33;
-  const Value tail = polynomial(
-      rest, {2.7636042980820796e-07, 2.7635738930774084e-06, 2.4801476899675568e-05,
-             0.00019841183523252933, 0.0013888888958882831, 0.0083333333720789667,
-             0.041666666666476213, 0.1666666666660902, 0.50000000000000155});
+  const Value tail =
+      polynomial(rest, {2.7636042980820796e-07, 2.7635738930774084e-06, 2.4801476899675568e-05,
+                        0.00019841183523252933, 0.0013888888958882831, 0.0083333333720789667,
+                        0.041666666666476213, 0.1666666666660902, 0.50000000000000155});
   const Value e = muladd(rest * rest, tail, rest) + 1.0;
   const Value exponent = f.binary("shl", bits(shifted), f.integer(Type::i64, 52));
   return from_bits(bits(e) + exponent);
@@ -36,14 +36,12 @@ Value log_f64(const Value& x) {
   const Value offset = bits(x) - f.integer(Type::i64, 0x3FE6A09E667F3BCD);
   const Value exponent = f.binary("ashr", offset, f.integer(Type::i64, 52));
   const Value mantissa = from_bits(bits(x) - f.binary("shl", exponent, f.integer(Type::i64, 52)));
-  const Value e =
-      f.convert("sitofp", f.convert("trunc", exponent, Type::i32), Type::f64);
+  const Value e = f.convert("sitofp", f.convert("trunc", exponent, Type::i32), Type::f64);
   const Value m = mantissa - 1.0;
   const Value s = m / (mantissa + 1.0);
   const Value z = s * s;
-  const Value p =
-      polynomial(z, {0.16819995442110452, 0.18123628489170748, 0.2222337210509768,
-                     0.2857141712411701, 0.40000000052306411, 0.66666666666587149});
+  const Value p = polynomial(z, {0.16819995442110452, 0.18123628489170748, 0.2222337210509768,
+                                 0.2857141712411701, 0.40000000052306411, 0.66666666666587149});
   const Value log_mantissa = muladd(s * z, p, s * 2.0);
   const Value result = muladd(e, number(x, std::numbers::ln2), log_mantissa);
   const Value finite = select(x == infinity, x, result);
@@ -53,20 +51,18 @@ Value log_f64(const Value& x) {
 /// atan of |t| <= tan(pi/8).
 Value atan_core(const Value& t) {
   const Value z = t * t;
-  const Value p =
-      polynomial(z, {0.030886695030991156, -0.058905469415041829, 0.075684082988797349,
-                     -0.090791201198642285, 0.11110448715800139, -0.14285693547311037,
-                     0.19999999684743411, -0.33333333331691883});
+  const Value p = polynomial(
+      z, {0.030886695030991156, -0.058905469415041829, 0.075684082988797349, -0.090791201198642285,
+          0.11110448715800139, -0.14285693547311037, 0.19999999684743411, -0.33333333331691883});
   return muladd(t * z, p, t);
 }
 
 /// asin of |t| <= 1/2.
 Value asin_core(const Value& t) {
   const Value z = t * t;
-  const Value p = polynomial(
-      z, {0.032084547035131035, -0.0028892124420661805, 0.018587871303259569, 0.01650445187780308,
-          0.022464774108431777, 0.030376044230389448, 0.044643060418116429, 0.074999996811173489,
-          0.16666666668140501});
+  const Value p = polynomial(z, {0.032084547035131035, -0.0028892124420661805, 0.018587871303259569,
+                                 0.01650445187780308, 0.022464774108431777, 0.030376044230389448,
+                                 0.044643060418116429, 0.074999996811173489, 0.16666666668140501});
   return muladd(t * z, p, t);
 }
 
@@ -93,12 +89,12 @@ Value erfc_f32(const Value& x) {
   const Value clamped = select(magnitude > 10.4, 10.4, magnitude);
   const Value t = (clamped - 3.0) / (clamped + 3.0);
   // exp(x^2) erfc(x) (1 + 2x)
-  const Value p = polynomial(
-      t, {-4.818995921356483e-06, -1.9475557899909995e-05, 8.8915919800651045e-06,
-          0.00012653458324555421, -0.00010650732731999258, -0.00078067625988053398,
-          0.0018888855932475551, 0.0025295837304905753, -0.023770524182593126,
-          0.068308006965225349, -0.1192736636560451, 0.12964515963388137, -0.047562294334407326,
-          -0.13562110613695455, 1.2530080582696386});
+  const Value p =
+      polynomial(t, {-4.818995921356483e-06, -1.9475557899909995e-05, 8.8915919800651045e-06,
+                     0.00012653458324555421, -0.00010650732731999258, -0.00078067625988053398,
+                     0.0018888855932475551, 0.0025295837304905753, -0.023770524182593126,
+                     0.068308006965225349, -0.1192736636560451, 0.12964515963388137,
+                     -0.047562294334407326, -0.13562110613695455, 1.2530080582696386});
   const Value upper = exp_f64(-(clamped * clamped)) * p / (clamped * 2.0 + 1.0);
   return to_f32(select(wide < 0.0, 2.0 - upper, upper));
 }
@@ -114,8 +110,8 @@ Value tan_f32(const Value& x) {
                             angle.rest);
   const Value cosine = polynomial(z, {-1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800,
                                       1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0});
-  const Value odd = f.compare("icmp ne", angle.quadrant & f.integer(Type::i32, 1),
-                              f.integer(Type::i32, 0));
+  const Value odd =
+      f.compare("icmp ne", angle.quadrant & f.integer(Type::i32, 1), f.integer(Type::i32, 0));
   const Value tangent = select(odd, -cosine, sine) / select(odd, sine, cosine);
   return select(x == 0.0, x, to_f32(tangent));
 }
@@ -136,8 +132,7 @@ Value acos_f32(const Value& x) {
   const Value root = sqrt((1.0 - magnitude) * 0.5);
   const Value core = asin_core(select(inner, wide, root));
   const Value outer = core * 2.0;
-  return to_f32(
-      select(inner, half_pi - core, select(wide < 0.0, std::numbers::pi - outer, outer)));
+  return to_f32(select(inner, half_pi - core, select(wide < 0.0, std::numbers::pi - outer, outer)));
 }
 
 Value atan_f32(const Value& x) {
@@ -158,8 +153,7 @@ Value atan2_f32(const Value& y, const Value& x) {
   const Value both_zero = f.binary("and", rise == 0.0, run == 0.0);
   const Value angle = first_quadrant_angle(rise, select(both_zero, 1.0, run));
   const Value left = f.compare("icmp slt", bits(wide_x), f.integer(Type::i64, 0));
-  const Value result =
-      to_f32(copysign(select(left, std::numbers::pi - angle, angle), wide_y));
+  const Value result = to_f32(copysign(select(left, std::numbers::pi - angle, angle), wide_y));
   const Value invalid = f.compare("fcmp uno", x, y);
   return select(invalid, x + y, result);
 }
@@ -181,9 +175,8 @@ Value pow_f32(const Value& x, const Value& y) {
   const Value negative = f.compare("icmp slt", bits(x), f.integer(Type::i32, 0));
   const Value flipped = select(f.binary("and", negative, is_odd), -power, power);
   // A finite negative base has no real power of a broken exponent.
-  const Value broken =
-      f.binary("and", f.binary("and", x < 0.0, magnitude < infinity),
-               f.compare("fcmp one", trunc(exponent), exponent));
+  const Value broken = f.binary("and", f.binary("and", x < 0.0, magnitude < infinity),
+                                f.compare("fcmp one", trunc(exponent), exponent));
   const Value invalid = f.binary("or", broken, f.compare("fcmp uno", x, y));
   const Value real = select(invalid, std::numeric_limits<double>::quiet_NaN(), flipped);
   const Value unit = f.binary("or", x == 1.0, y == 0.0);

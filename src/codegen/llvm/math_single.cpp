@@ -21,12 +21,13 @@ struct ExpParts {
 
 ExpParts split_exp(const Value& x) {
   FunctionBuilder& f = *x.function;
-  const Value shifted = muladd(x, f.constant(Type::f32, log2_e), f.constant(Type::f32, round_shift));
+  const Value shifted =
+      muladd(x, f.constant(Type::f32, log2_e), f.constant(Type::f32, round_shift));
   const Value n = shifted - round_shift;
-  const Value rest = muladd(n, f.constant(Type::f32, -ln2_low),
-                            muladd(n, f.constant(Type::f32, -ln2_high), x));
-  const Value tail = polynomial(rest, {0.000199079557, 0.00139489269, 0.00833328534, 0.0416662358,
-                                       0.166666672, 0.5});
+  const Value rest =
+      muladd(n, f.constant(Type::f32, -ln2_low), muladd(n, f.constant(Type::f32, -ln2_high), x));
+  const Value tail = polynomial(
+      rest, {0.000199079557, 0.00139489269, 0.00833328534, 0.0416662358, 0.166666672, 0.5});
   const Value bias = f.integer(Type::i32, 0x4B400000);
   return {bits(shifted) - bias, rest, tail};
 }
@@ -103,8 +104,8 @@ ReducedAngle reduce_angle(const Value& x) {
   const Value wide = to_double(x);
   // Adding 1.5 * 2^52 leaves the nearest integer in the low bits of a double.
   constexpr double shift = 6755399441055744.0;
-  const Value shifted = muladd(wide, f.constant(Type::f64, 2.0 / std::numbers::pi),
-                               f.constant(Type::f64, shift));
+  const Value shifted =
+      muladd(wide, f.constant(Type::f64, 2.0 / std::numbers::pi), f.constant(Type::f64, shift));
   const Value n = shifted - shift;
   // pi/2 in parts of 33 bits: products are exact up to |x| of 1.6e6 even where the target cannot
   // fuse, and up to 1e15 where it can.
@@ -123,13 +124,13 @@ Value sine_of(const Value& rest, const Value& quadrant) {
   FunctionBuilder& f = *rest.function;
   const Value r = to_float(rest);
   const Value square = r * r;
-  const Value sine = muladd(
-      square * r,
-      polynomial(square, {2.71793988e-06, -0.000198392954, 0.00833332911, -0.166666672}), r);
-  const Value cosine = muladd(
-      square * square,
-      polynomial(square, {-2.72339832e-07, 2.47998778e-05, -0.00138888857, 0.0416666679}),
-      1.0 - square * 0.5);
+  const Value sine =
+      muladd(square * r,
+             polynomial(square, {2.71793988e-06, -0.000198392954, 0.00833332911, -0.166666672}), r);
+  const Value cosine =
+      muladd(square * square,
+             polynomial(square, {-2.72339832e-07, 2.47998778e-05, -0.00138888857, 0.0416666679}),
+             1.0 - square * 0.5);
   const Value zero = f.integer(Type::i32, 0);
   const Value odd = f.compare("icmp ne", quadrant & f.integer(Type::i32, 1), zero);
   const Value value = select(odd, cosine, sine);
@@ -174,9 +175,8 @@ Value erf_f32(const Value& x) {
   // 1 - exp(-x p(x)); from 4 on this rounds to 1.
   const Value clamped = select(magnitude > 4.0, 4.0, magnitude);
   const Value exponent =
-      clamped * polynomial(clamped, {4.3144164e-06, -3.79324447e-05, -8.88351206e-05,
-                                     0.00303943735, -0.0228525084, 0.105433457, 0.635536432,
-                                     1.12857115});
+      clamped * polynomial(clamped, {4.3144164e-06, -3.79324447e-05, -8.88351206e-05, 0.00303943735,
+                                     -0.0228525084, 0.105433457, 0.635536432, 1.12857115});
   const Value large = copysign(1.0 - exp_f32(-exponent), x);
   return select(magnitude < 1.0, small, large);
 }

@@ -28,8 +28,7 @@ bool NestRenderer::Running::indexed() const {
   return accumulator->combiner == Combiner::argmax || accumulator->combiner == Combiner::argmin;
 }
 
-NestRenderer::NestRenderer(const Kernel& kernel)
-    : kernel_(kernel), expressions_(kernel, writer_) {}
+NestRenderer::NestRenderer(const Kernel& kernel) : kernel_(kernel), expressions_(kernel, writer_) {}
 
 std::int64_t NestRenderer::points(const Stage& stage) const {
   std::int64_t result = 1;
@@ -152,8 +151,8 @@ std::vector<Carried> NestRenderer::carry(const std::vector<Running>& running,
   std::vector<Carried> result;
   for (const Running& item : running) {
     const bool wide = item.wide && !innermost;
-    result.push_back({std::string(wide ? "double" : ssa_type(item.accumulator->dtype)), item.value,
-                      {}});
+    result.push_back(
+        {std::string(wide ? "double" : ssa_type(item.accumulator->dtype)), item.value, {}});
     if (item.indexed()) result.push_back({"i32", item.position, {}});
   }
   return result;
@@ -188,8 +187,7 @@ void NestRenderer::accumulate(Running& running, bool widened) {
     return;
   }
   if (!running.indexed()) {
-    running.value =
-        expressions_.combine(depth, accumulator.combiner, dtype, running.value, value);
+    running.value = expressions_.combine(depth, accumulator.combiner, dtype, running.value, value);
     return;
   }
   const bool is_max = accumulator.combiner == Combiner::argmax;
@@ -253,7 +251,8 @@ void NestRenderer::reduce_loops(const std::vector<int>& loops, std::size_t level
   uncarry(running, names_of(writer_.carried()));
   if (last) {
     const int depth = writer_.depth();
-    const std::string beyond = writer_.assign(depth, fmt::format("add nsw i64 {}, {}", name, block));
+    const std::string beyond =
+        writer_.assign(depth, fmt::format("add nsw i64 {}, {}", name, block));
     const std::string over = writer_.assign(depth, fmt::format("icmp slt i64 {}, {}", beyond, end));
     const std::string stop =
         writer_.assign(depth, fmt::format("select i1 {}, i64 {}, i64 {}", over, beyond, end));
@@ -270,16 +269,16 @@ void NestRenderer::reduce_by_row(int index) {
   const std::int64_t count = points(stage);
   std::vector<Running> running;
   for (const Accumulator& accumulator : stage.accumulators) {
-    const bool wide = accumulator.combiner == Combiner::sum && accumulator.dtype == DType::f32 &&
-                      count > block;
+    const bool wide =
+        accumulator.combiner == Combiner::sum && accumulator.dtype == DType::f32 && count > block;
     const double neutral = kernel::neutral(accumulator.combiner, accumulator.dtype);
-    running.push_back({.accumulator = &accumulator,
-                       .wide = wide,
-                       .value = wide ? float_literal(Type::f64, neutral)
-                                     : literal(accumulator.dtype, neutral),
-                       .position = std::string(no_position),
-                       .values = {},
-                       .positions = {}});
+    running.push_back(
+        {.accumulator = &accumulator,
+         .wide = wide,
+         .value = wide ? float_literal(Type::f64, neutral) : literal(accumulator.dtype, neutral),
+         .position = std::string(no_position),
+         .values = {},
+         .positions = {}});
   }
   std::vector<int> loops;
   for (const int var : stage.loops) {
@@ -308,8 +307,9 @@ void NestRenderer::open_tile(const std::string& first, const std::string& size) 
   tile_offset_ = writer_.open_loop("0", size, 1, {});
   const int depth = writer_.depth();
   const std::string column =
-      first == "0" ? tile_offset_
-                   : writer_.assign(depth, fmt::format("add nuw nsw i64 {}, {}", first, tile_offset_));
+      first == "0"
+          ? tile_offset_
+          : writer_.assign(depth, fmt::format("add nuw nsw i64 {}, {}", first, tile_offset_));
   expressions_.bind_loop(kernel_.nest.outer.back(), {column, depth, false});
 }
 
@@ -325,8 +325,10 @@ void NestRenderer::run_tiles() {
   } else {
     const std::string first = writer_.open_loop(begin, end, tile, {});
     const int depth = writer_.depth();
-    const std::string left = writer_.assign(depth, fmt::format("sub nuw nsw i64 {}, {}", end, first));
-    const std::string partial = writer_.assign(depth, fmt::format("icmp slt i64 {}, {}", left, tile));
+    const std::string left =
+        writer_.assign(depth, fmt::format("sub nuw nsw i64 {}, {}", end, first));
+    const std::string partial =
+        writer_.assign(depth, fmt::format("icmp slt i64 {}, {}", left, tile));
     const std::string size =
         writer_.assign(depth, fmt::format("select i1 {}, i64 {}, i64 {}", partial, left, tile));
     run_stages_by_column(first, size);
@@ -359,9 +361,7 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
     return writer_.assign(writer_.depth(), fmt::format("getelementptr inbounds {}, ptr {}, i64 {}",
                                                        type, array, tile_offset_));
   };
-  const auto array = [&](std::string_view type) {
-    return writer_.allocate(type, tile);
-  };
+  const auto array = [&](std::string_view type) { return writer_.allocate(type, tile); };
   for (const Accumulator& accumulator : stage.accumulators) {
     Running& item = running.emplace_back();
     item.accumulator = &accumulator;
@@ -374,8 +374,8 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
     const int depth = writer_.depth();
     const DType dtype = item.accumulator->dtype;
     if (item.wide) {
-      writer_.line(depth,
-                   fmt::format("store double {}, ptr {}", item.value, element("double", item.values)));
+      writer_.line(depth, fmt::format("store double {}, ptr {}", item.value,
+                                      element("double", item.values)));
     } else {
       expressions_.store(depth, dtype, item.value, element(memory_type(dtype), item.values));
     }
@@ -386,10 +386,10 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
   const auto restore = [&](Running& item) {
     const int depth = writer_.depth();
     const DType dtype = item.accumulator->dtype;
-    item.value = item.wide ? writer_.assign(depth, fmt::format("load double, ptr {}",
-                                                               element("double", item.values)))
-                           : expressions_.load(depth, dtype,
-                                               element(memory_type(dtype), item.values));
+    item.value =
+        item.wide ? writer_.assign(
+                        depth, fmt::format("load double, ptr {}", element("double", item.values)))
+                  : expressions_.load(depth, dtype, element(memory_type(dtype), item.values));
     if (item.indexed()) {
       item.position = expressions_.load(depth, DType::i32, element("i32", item.positions));
     }
@@ -399,7 +399,8 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
   for (Running& item : running) {
     const Accumulator& accumulator = *item.accumulator;
     const double neutral = kernel::neutral(accumulator.combiner, accumulator.dtype);
-    item.value = item.wide ? float_literal(Type::f64, neutral) : literal(accumulator.dtype, neutral);
+    item.value =
+        item.wide ? float_literal(Type::f64, neutral) : literal(accumulator.dtype, neutral);
     item.position = no_position;
     save(item);
   }

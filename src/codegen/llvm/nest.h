@@ -27,10 +27,10 @@ class NestRenderer {
   /// One accumulator while its stage runs.
   struct Running {
     const kernel::Accumulator* accumulator = nullptr;
-    bool wide = false;               ///< partial sums are added up in double
-    std::string value, position;     ///< current SSA values
-    std::string values, positions;   ///< column order: arrays of a tile
-    bool indexed() const;            ///< argmax or argmin
+    bool wide = false;              ///< partial sums are added up in double
+    std::string value, position;    ///< current SSA values
+    std::string values, positions;  ///< column order: arrays of a tile
+    bool indexed() const;           ///< argmax or argmin
   };
 
   std::int64_t extent(int var) const { return kernel_.loops[static_cast<std::size_t>(var)].extent; }
@@ -45,7 +45,8 @@ class NestRenderer {
 
   void run_stages_by_row();
   void reduce_by_row(int index);
-  void reduce_loops(const std::vector<int>& loops, std::size_t level, std::vector<Running>& running);
+  void reduce_loops(const std::vector<int>& loops, std::size_t level,
+                    std::vector<Running>& running);
   void reduce_innermost(int var, const std::string& begin, const std::string& end,
                         std::vector<Running>& running);
   std::vector<Carried> carry(const std::vector<Running>& running, bool innermost) const;

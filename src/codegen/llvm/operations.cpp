@@ -27,8 +27,8 @@ std::string ExpressionRenderer::call(
   return writer_.assign(depth, fmt::format("call {} @{}({})", result, function, operands));
 }
 
-std::string ExpressionRenderer::divide(int depth, bool remainder, DType dtype,
-                                       const std::string& a, const std::string& b) {
+std::string ExpressionRenderer::divide(int depth, bool remainder, DType dtype, const std::string& a,
+                                       const std::string& b) {
   const auto assign = [&](std::string_view text) { return writer_.assign(depth, text); };
   const bool is_signed = dtype == DType::i32;
   const std::string zero = assign(fmt::format("icmp eq i32 {}, 0", b));
@@ -40,8 +40,8 @@ std::string ExpressionRenderer::divide(int depth, bool remainder, DType dtype,
     unsafe = assign(fmt::format("or i1 {}, {}", zero, overflow));
   }
   const std::string divisor = assign(fmt::format("select i1 {}, i32 1, i32 {}", unsafe, b));
-  const std::string_view instruction = remainder ? (is_signed ? "srem" : "urem")
-                                                 : (is_signed ? "sdiv" : "udiv");
+  const std::string_view instruction =
+      remainder ? (is_signed ? "srem" : "urem") : (is_signed ? "sdiv" : "udiv");
   const std::string result = assign(fmt::format("{} i32 {}, {}", instruction, a, divisor));
   if (remainder) return result;  // by 1 gives 0
   return assign(fmt::format("select i1 {}, i32 0, i32 {}", zero, result));
@@ -60,8 +60,7 @@ std::string ExpressionRenderer::shift(int depth, bool left, DType dtype, const s
   return assign(fmt::format("select i1 {}, i32 {}, i32 0", inside, result));
 }
 
-std::string ExpressionRenderer::convert(int depth, DType from, DType to,
-                                        const std::string& value) {
+std::string ExpressionRenderer::convert(int depth, DType from, DType to, const std::string& value) {
   if (from == to || (is_integer(from) && is_integer(to))) return value;
   const auto assign = [&](std::string_view text) { return writer_.assign(depth, text); };
   if (to == DType::bool_) {
@@ -76,15 +75,16 @@ std::string ExpressionRenderer::convert(int depth, DType from, DType to,
     const std::string_view instruction = from == DType::i32 ? "sitofp" : "uitofp";
     return assign(fmt::format("{} i32 {} to float", instruction, value));
   }
-  return call(depth, "i32", to == DType::i32 ? "llvm.fptosi.sat.i32.f32" : "llvm.fptoui.sat.i32.f32",
+  return call(depth, "i32",
+              to == DType::i32 ? "llvm.fptosi.sat.i32.f32" : "llvm.fptoui.sat.i32.f32",
               {{"float", value}});
 }
 
 std::string ExpressionRenderer::combine(int depth, Combiner combiner, DType dtype,
                                         const std::string& running, const std::string& value) {
   const auto assign = [&](std::string_view instruction) {
-    return writer_.assign(depth, fmt::format("{} {} {}, {}", instruction, ssa_type(dtype), running,
-                                             value));
+    return writer_.assign(
+        depth, fmt::format("{} {} {}, {}", instruction, ssa_type(dtype), running, value));
   };
   const std::string_view type = ssa_type(dtype);
   const bool is_max = combiner == Combiner::max;
@@ -102,9 +102,10 @@ std::string ExpressionRenderer::combine(int depth, Combiner combiner, DType dtyp
         return call(depth, type, is_max ? "llvm.maximum.f32" : "llvm.minimum.f32",
                     {{type, running}, {type, value}});
       }
-      return call(depth, type,
-                  fmt::format("llvm.{}{}.i32", dtype == DType::i32 ? "s" : "u", kernel::name(combiner)),
-                  {{type, running}, {type, value}});
+      return call(
+          depth, type,
+          fmt::format("llvm.{}{}.i32", dtype == DType::i32 ? "s" : "u", kernel::name(combiner)),
+          {{type, running}, {type, value}});
     case Combiner::argmax:
     case Combiner::argmin:
       break;
@@ -145,7 +146,8 @@ std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
                   : call(depth, "i32", "llvm.abs.i32", {{"i32", args[0]}, {"i1", "false"}});
     case Fn::sign: {
       if (!real) {
-        const std::string low = call(depth, "i32", "llvm.smax.i32", {{"i32", args[0]}, {"i32", "-1"}});
+        const std::string low =
+            call(depth, "i32", "llvm.smax.i32", {{"i32", args[0]}, {"i32", "-1"}});
         return call(depth, "i32", "llvm.smin.i32", {{"i32", low}, {"i32", "1"}});
       }
       const std::string one = call(depth, "float", "llvm.copysign.f32",
@@ -171,8 +173,8 @@ std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
       return assign(fmt::format("select i1 {}, float 0.0, float {}", low, args[0]));
     }
     case Fn::bit_not:
-      return assign(fmt::format("xor {} {}, {}", type, args[0],
-                                dtype == DType::bool_ ? "true" : "-1"));
+      return assign(
+          fmt::format("xor {} {}, {}", type, args[0], dtype == DType::bool_ ? "true" : "-1"));
     case Fn::add:
       return binary("add", "fadd contract");
     case Fn::sub:
@@ -211,8 +213,8 @@ std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
       return compare("ge", "oge");
     case Fn::select: {
       const std::string_view result = ssa_type(node.dtype);
-      return assign(fmt::format("select i1 {}, {} {}, {} {}", args[0], result, args[1], result,
-                                args[2]));
+      return assign(
+          fmt::format("select i1 {}, {} {}, {} {}", args[0], result, args[1], result, args[2]));
     }
     case Fn::cast:
       return convert(depth, dtype, node.dtype, args[0]);
@@ -220,8 +222,8 @@ std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
       if (ssa_type(node.dtype) == type) return args[0];
       return assign(fmt::format("bitcast {} {} to {}", type, args[0], ssa_type(node.dtype)));
     default:
-      throw GraphError(fmt::format("scalar operation {} has no LLVM rendering",
-                                   kernel::name(node.fn)));
+      throw GraphError(
+          fmt::format("scalar operation {} has no LLVM rendering", kernel::name(node.fn)));
   }
 }
 

@@ -49,8 +49,8 @@ void Writer::close_branch(int depth, const Branch& branch) {
 std::string Writer::join(int depth, std::string_view type, const std::string& value,
                          const std::string& from, std::string_view otherwise,
                          const std::string& before) {
-  return assign(depth, fmt::format("phi {} [ {}, %{} ], [ {}, %{} ]", type, value, from, otherwise,
-                                   before));
+  return assign(
+      depth, fmt::format("phi {} [ {}, %{} ], [ {}, %{} ]", type, value, from, otherwise, before));
 }
 
 std::string Writer::open_loop(std::string begin, std::string end, std::int64_t step,
@@ -85,8 +85,8 @@ void Writer::close_loop(const std::vector<std::string>& next) {
   text += loop.text;
   text += fmt::format("  {0}.next = add nuw nsw i64 {0}, {1}\n", loop.variable, loop.step);
   text += fmt::format("  {0}.more = icmp slt i64 {0}.next, {1}\n", loop.variable, loop.end);
-  text += fmt::format("  br i1 {}.more, label %{}, label %{}\n{}:\n", loop.variable, label, exit,
-                      exit);
+  text +=
+      fmt::format("  br i1 {}.more, label %{}, label %{}\n{}:\n", loop.variable, label, exit, exit);
   outer.text += text;
   outer.block = exit;
 }

@@ -50,7 +50,8 @@ class Writer {
   }
 
   /// Opens a loop `for (v = begin; v < end; v += step)` that runs at least once. Returns v's name.
-  std::string open_loop(std::string begin, std::string end, std::int64_t step, std::vector<Carried> carried);
+  std::string open_loop(std::string begin, std::string end, std::int64_t step,
+                        std::vector<Carried> carried);
   /// The values carried around the innermost loop, as its body sees them.
   const std::vector<Carried>& carried() const { return scopes_.back().carried; }
   /// Closes the innermost loop; `next` are the carried values at its end, which are also their
@@ -75,7 +76,9 @@ class Writer {
   void close_branch(int depth, const Branch& branch);
   std::string join(int depth, std::string_view type, const std::string& value,
                    const std::string& from, std::string_view otherwise, const std::string& before);
-  const std::string& block(int depth) const { return scopes_[static_cast<std::size_t>(depth)].block; }
+  const std::string& block(int depth) const {
+    return scopes_[static_cast<std::size_t>(depth)].block;
+  }
 
   std::string allocations_;
   std::vector<Scope> scopes_;

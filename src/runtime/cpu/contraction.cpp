@@ -1,11 +1,10 @@
 #include "runtime/cpu/contraction.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 #include <utility>
@@ -13,13 +12,6 @@
 
 #include "runtime/cpu/memory.h"
 #include "tensorgrad/error.h"
-
-// The OpenMP runtime that oneDNN is linked with; declared here because compilers bring their own
-// headers for their own runtimes.
-extern "C" {
-int omp_get_max_threads(void);
-void omp_set_num_threads(int);
-}
 
 namespace tensorgrad::cpu {
 namespace {
@@ -29,19 +21,42 @@ using kernel::Access;
 using kernel::Conv;
 using kernel::Matmul;
 
-/// Sets the number of OpenMP threads that oneDNN sees on this thread, for a scope. oneDNN decides on
-/// it when a primitive is made and asks again when it runs, so both happen under a guard.
+/// The OpenMP runtime that oneDNN was loaded with. Looked up, not linked: compilers link runtimes
+/// of their own, which oneDNN would not see. Without one oneDNN has a single thread anyway.
+struct OpenMp {
+  int (*max_threads)() = find<int()>("omp_get_max_threads");
+  void (*set_threads)(int) = find<void(int)>("omp_set_num_threads");
+
+  static const OpenMp& instance() {
+    static const OpenMp runtime;
+    return runtime;
+  }
+
+ private:
+  template <class F>
+  static F* find(const char* name) {
+    return reinterpret_cast<F*>(dlsym(RTLD_DEFAULT, name));
+  }
+};
+
+/// Sets the number of threads that oneDNN sees on this thread, for a scope. oneDNN decides on it
+/// when a primitive is made and asks again when it runs, so both happen under a guard.
 class ThreadCount {
  public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
-    if (threads != before_) omp_set_num_threads(threads);
+  explicit ThreadCount(int threads) {
+    const OpenMp& runtime = OpenMp::instance();
+    if (runtime.max_threads == nullptr || runtime.set_threads == nullptr) return;
+    before_ = runtime.max_threads();
+    if (threads != before_) runtime.set_threads(threads);
   }
   ThreadCount(const ThreadCount&) = delete;
   ThreadCount& operator=(const ThreadCount&) = delete;
-  ~ThreadCount() { omp_set_num_threads(before_); }
+  ~ThreadCount() {
+    if (before_ > 0) OpenMp::instance().set_threads(before_);
+  }
 
  private:
-  int before_;
+  int before_ = 0;  ///< 0: there is no OpenMP
 };
 
 constexpr auto f32 = memory::data_type::f32;
@@ -68,8 +83,8 @@ class Runner final : public ContractionRunner {
   /// The user's buffer of an access, seen as `desc`.
   memory bind(const Access& access, const memory::desc& desc) {
     memory result = unbound(desc, engine_);
-    bound_.push_back({result, access.buffer,
-                      access.offset * static_cast<std::int64_t>(sizeof(float))});
+    bound_.push_back(
+        {result, access.buffer, access.offset * static_cast<std::int64_t>(sizeof(float))});
     return result;
   }
   /// Working memory for `desc`.
@@ -345,8 +360,8 @@ std::unique_ptr<Runner> build_conv(const Conv& conv, bool own_layouts, int threa
                                                    shapes.low, shapes.high),
           attributes(), runner->engine(), hint);
       schedule(pd, dnnl::convolution_backward_weights(pd), {DNNL_ARG_SRC, bound_x}, pd.src_desc(),
-               {DNNL_ARG_DIFF_DST, bound_y}, pd.diff_dst_desc(),
-               {DNNL_ARG_DIFF_WEIGHTS, bound_w}, pd.diff_weights_desc());
+               {DNNL_ARG_DIFF_DST, bound_y}, pd.diff_dst_desc(), {DNNL_ARG_DIFF_WEIGHTS, bound_w},
+               pd.diff_weights_desc());
       break;
     }
   }

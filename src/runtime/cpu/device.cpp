@@ -25,7 +25,9 @@ std::string processor_name(const std::string& otherwise) {
   return otherwise;
 }
 
-int hardware_threads() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+int hardware_threads() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
 
 class CpuDevice final : public Device {
  public:

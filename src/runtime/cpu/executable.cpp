@@ -1,4 +1,5 @@
-// A plan made ready on the CPU: code, memory, and a table of addresses that is patched before a run.
+// A plan made ready on the CPU: code, memory, and a table of addresses that is patched before a
+// run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -257,8 +258,8 @@ class CpuExecutable final : public Executable {
 
   void bind_inputs(std::span<const std::span<const std::byte>> inputs) {
     if (inputs.size() != inputs_.size()) {
-      throw ValueError(fmt::format("A program with {} inputs is run with {}", inputs_.size(),
-                                   inputs.size()));
+      throw ValueError(
+          fmt::format("A program with {} inputs is run with {}", inputs_.size(), inputs.size()));
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::byte* data = inputs[i].data();

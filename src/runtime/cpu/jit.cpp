@@ -30,7 +30,8 @@ namespace tensorgrad::cpu {
 namespace {
 
 [[noreturn]] void fail(const std::string& kernel, const std::string& reason) {
-  throw DeviceError(fmt::format("The CPU backend cannot compile kernel \"{}\": {}", kernel, reason));
+  throw DeviceError(
+      fmt::format("The CPU backend cannot compile kernel \"{}\": {}", kernel, reason));
 }
 
 template <class T>
@@ -49,7 +50,8 @@ class Compiler {
     llvm::SMDiagnostic problem;
     module_ = llvm::parseAssemblyString(source.text, problem, context_);
     if (!module_) {
-      fail(source.name, fmt::format("line {}: {}", problem.getLineNo(), problem.getMessage().str()));
+      fail(source.name,
+           fmt::format("line {}: {}", problem.getLineNo(), problem.getMessage().str()));
     }
     module_->setDataLayout(machine_->createDataLayout());
 #if LLVM_VERSION_MAJOR >= 21
@@ -121,8 +123,7 @@ struct Linker {
 
 class LinkedCode final : public Code {
  public:
-  LinkedCode(std::shared_ptr<Linker> linker, llvm::orc::JITDylib& library,
-             Entry address)
+  LinkedCode(std::shared_ptr<Linker> linker, llvm::orc::JITDylib& library, Entry address)
       : linker_(std::move(linker)), library_(&library), entry_(address) {}
   LinkedCode(const LinkedCode&) = delete;
   LinkedCode& operator=(const LinkedCode&) = delete;
@@ -175,6 +176,9 @@ class Jit::State {
                         llvm::toString(jit.takeError()));
     }
     linker->jit = std::move(*jit);
+    // What fails is also returned to the caller, who throws it.
+    linker->jit->getExecutionSession().setErrorReporter(
+        [](llvm::Error error) { llvm::consumeError(std::move(error)); });
   }
 
   std::shared_ptr<const Code> compile(const Source& source) {
@@ -195,9 +199,9 @@ class Jit::State {
       if (auto error = linker->jit->addObjectFile(library, std::move(object))) {
         fail(source.name, llvm::toString(std::move(error)));
       }
-      const auto symbol =
-          expect(linker->jit->lookup(library, llvm::StringRef(entry_name.data(), entry_name.size())),
-                 source.name);
+      const auto symbol = expect(
+          linker->jit->lookup(library, llvm::StringRef(entry_name.data(), entry_name.size())),
+          source.name);
       return symbol.toPtr<Entry>();
     };
     try {
@@ -258,8 +262,8 @@ std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> so
   };
   {
     std::vector<std::jthread> helpers;
-    const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)),
-                                              missing.size());
+    const auto wanted =
+        std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)), missing.size());
     for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
     work();
   }

@@ -22,8 +22,8 @@ class Code {
 
 /// The processor that code is compiled for.
 struct Processor {
-  std::string name;         ///< as LLVM calls it: "znver5"
-  int vector_bits = 128;    ///< preferred vector width
+  std::string name;       ///< as LLVM calls it: "znver5"
+  int vector_bits = 128;  ///< preferred vector width
   std::string llvm_version;
 };
 

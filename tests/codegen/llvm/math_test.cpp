@@ -30,15 +30,69 @@ double ulps(float got, double want) {
 
 const std::vector<float>& special_values() {
   using limits = std::numeric_limits<float>;
-  static const std::vector<float> values{
-      0.0F, -0.0F, 1.0F, -1.0F, 0.5F, -0.5F, 2.0F, -2.0F, 3.0F, -3.0F, 1.5F, -1.5F, 2.5F, -2.5F,
-      limits::infinity(), -limits::infinity(), limits::quiet_NaN(), limits::max(),
-      limits::lowest(), limits::min(), -limits::min(), limits::denorm_min(),
-      -limits::denorm_min(), limits::epsilon(), 1e-40F, -1e-40F, 1e-30F, 1e30F, -1e30F, 88.7F,
-      88.73F, 89.0F, -87.3F, -88.0F, -103.0F, -103.97F, -104.0F, -105.0F, 1e-8F, -1e-8F, 1e-4F,
-      0.99999994F, -0.99999994F, 1.0000001F, -1.0000001F, 3.14159265F, -3.14159265F, 1.57079633F,
-      -1.57079633F, 0.785398163F, 2147483520.0F, 2147483648.0F, -2147483648.0F, 4294967040.0F,
-      4294967296.0F, 16777216.0F, 16777217.0F, 8388607.5F, 10.06F, 9.0F, -9.5F, 4.0F, 4.1F};
+  static const std::vector<float> values{0.0F,
+                                         -0.0F,
+                                         1.0F,
+                                         -1.0F,
+                                         0.5F,
+                                         -0.5F,
+                                         2.0F,
+                                         -2.0F,
+                                         3.0F,
+                                         -3.0F,
+                                         1.5F,
+                                         -1.5F,
+                                         2.5F,
+                                         -2.5F,
+                                         limits::infinity(),
+                                         -limits::infinity(),
+                                         limits::quiet_NaN(),
+                                         limits::max(),
+                                         limits::lowest(),
+                                         limits::min(),
+                                         -limits::min(),
+                                         limits::denorm_min(),
+                                         -limits::denorm_min(),
+                                         limits::epsilon(),
+                                         1e-40F,
+                                         -1e-40F,
+                                         1e-30F,
+                                         1e30F,
+                                         -1e30F,
+                                         88.7F,
+                                         88.73F,
+                                         89.0F,
+                                         -87.3F,
+                                         -88.0F,
+                                         -103.0F,
+                                         -103.97F,
+                                         -104.0F,
+                                         -105.0F,
+                                         1e-8F,
+                                         -1e-8F,
+                                         1e-4F,
+                                         0.99999994F,
+                                         -0.99999994F,
+                                         1.0000001F,
+                                         -1.0000001F,
+                                         3.14159265F,
+                                         -3.14159265F,
+                                         1.57079633F,
+                                         -1.57079633F,
+                                         0.785398163F,
+                                         2147483520.0F,
+                                         2147483648.0F,
+                                         -2147483648.0F,
+                                         4294967040.0F,
+                                         4294967296.0F,
+                                         16777216.0F,
+                                         16777217.0F,
+                                         8388607.5F,
+                                         10.06F,
+                                         9.0F,
+                                         -9.5F,
+                                         4.0F,
+                                         4.1F};
   return values;
 }
 
@@ -51,16 +105,18 @@ struct Bound {
 
 // The accuracy of each function, in units of the last place.
 const Bound unary_bounds[] = {
-    {Fn::neg, 0, -10, 10},        {Fn::abs, 0, -10, 10},     {Fn::sign, 0, -10, 10},
-    {Fn::exp, 1, -105, 90},       {Fn::expm1, 1.5, -20, 90}, {Fn::log, 1, 0, 10},
-    {Fn::log1p, 2, -1, 10},       {Fn::sqrt, 0.5, 0, 100},   {Fn::rsqrt, 1.5, 0, 100},
-    {Fn::reciprocal, 0.5, -9, 9}, {Fn::tanh, 3, -10, 10},    {Fn::logistic, 2.5, -105, 20},
-    {Fn::erf, 1.5, -4.5, 4.5},    {Fn::erfc, 0.6, -4, 10.25F}, {Fn::asin, 0.6, -1, 1},
-    {Fn::acos, 0.6, -1, 1},       {Fn::atan, 0.6, -20, 20},  {Fn::floor, 0, -100, 100},
-    {Fn::ceil, 0, -100, 100},     {Fn::round, 0, -100, 100}, {Fn::relu, 0, -10, 10},
-    {Fn::sin, 1.5, -1e5, 1e5, 1e12},
-    {Fn::cos, 1.5, -1e5, 1e5, 1e12},
-    {Fn::tan, 0.6, -1e5, 1e5, 1e12},
+    {Fn::neg, 0, -10, 10},           {Fn::abs, 0, -10, 10},
+    {Fn::sign, 0, -10, 10},          {Fn::exp, 1, -105, 90},
+    {Fn::expm1, 1.5, -20, 90},       {Fn::log, 1, 0, 10},
+    {Fn::log1p, 2, -1, 10},          {Fn::sqrt, 0.5, 0, 100},
+    {Fn::rsqrt, 1.5, 0, 100},        {Fn::reciprocal, 0.5, -9, 9},
+    {Fn::tanh, 3, -10, 10},          {Fn::logistic, 2.5, -105, 20},
+    {Fn::erf, 1.5, -4.5, 4.5},       {Fn::erfc, 0.6, -4, 10.25F},
+    {Fn::asin, 0.6, -1, 1},          {Fn::acos, 0.6, -1, 1},
+    {Fn::atan, 0.6, -20, 20},        {Fn::floor, 0, -100, 100},
+    {Fn::ceil, 0, -100, 100},        {Fn::round, 0, -100, 100},
+    {Fn::relu, 0, -10, 10},          {Fn::sin, 1.5, -1e5, 1e5, 1e12},
+    {Fn::cos, 1.5, -1e5, 1e5, 1e12}, {Fn::tan, 0.6, -1e5, 1e5, 1e12},
 };
 
 std::vector<float> random_arguments(float low, float high, std::size_t count, unsigned seed) {
@@ -136,9 +192,9 @@ TEST(LlvmMath, SineAndCosineStayInRangeForHugeAngles) {
 }
 
 TEST(LlvmMath, BinaryFloatFunctionsStayWithinTheirBounds) {
-  const std::pair<Fn, double> bounds[] = {
-      {Fn::add, 0.5}, {Fn::sub, 0.5}, {Fn::mul, 0.5}, {Fn::div, 0.5},  {Fn::rem, 0},
-      {Fn::min, 0},   {Fn::max, 0},   {Fn::pow, 0.6}, {Fn::atan2, 0.6}};
+  const std::pair<Fn, double> bounds[] = {{Fn::add, 0.5}, {Fn::sub, 0.5}, {Fn::mul, 0.5},
+                                          {Fn::div, 0.5}, {Fn::rem, 0},   {Fn::min, 0},
+                                          {Fn::max, 0},   {Fn::pow, 0.6}, {Fn::atan2, 0.6}};
   std::vector<float> a;
   std::vector<float> b;
   for (const float x : special_values()) {
@@ -182,9 +238,10 @@ TEST(LlvmMath, BinaryFloatFunctionsStayWithinTheirBounds) {
 
 /// Interesting and random 32-bit patterns, in all pairs.
 std::vector<std::uint32_t> patterns() {
-  std::vector<std::uint32_t> values{0,  1,  2,          3,          5,          7,         31,
-                                    32, 33, 100,        0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD,
-                                    0x80000000, 0x80000001, 0x7FFFFFFF, 0x7FFFFFFE, 12345, 0xFFFF};
+  std::vector<std::uint32_t> values{0,          1,          2,          3,          5,
+                                    7,          31,         32,         33,         100,
+                                    0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0x80000000, 0x80000001,
+                                    0x7FFFFFFF, 0x7FFFFFFE, 12345,      0xFFFF};
   std::mt19937 random(3);
   for (int i = 0; i < 30; ++i) values.push_back(static_cast<std::uint32_t>(random()));
   return values;
@@ -192,10 +249,14 @@ std::vector<std::uint32_t> patterns() {
 
 double number(DType dtype, std::uint32_t bits) {
   switch (dtype) {
-    case DType::i32: return static_cast<std::int32_t>(bits);
-    case DType::u32: return bits;
-    case DType::f32: return std::bit_cast<float>(bits);
-    case DType::bool_: return bits & 1U;
+    case DType::i32:
+      return static_cast<std::int32_t>(bits);
+    case DType::u32:
+      return bits;
+    case DType::f32:
+      return std::bit_cast<float>(bits);
+    case DType::bool_:
+      return bits & 1U;
   }
   return 0;
 }
@@ -243,8 +304,7 @@ void check_exact(Fn fn, DType operand, DType result, int operands) {
     for (int k = 0; k < operands; ++k) {
       args[k] = element(dtypes[static_cast<std::size_t>(k)], data[static_cast<std::size_t>(k)], i);
     }
-    double want =
-        kernel::evaluate(fn, operand, result, {args, static_cast<std::size_t>(operands)});
+    double want = kernel::evaluate(fn, operand, result, {args, static_cast<std::size_t>(operands)});
     if (result == DType::f32) want = static_cast<double>(static_cast<float>(want));
     const double got = element(result, out, i);
     ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))

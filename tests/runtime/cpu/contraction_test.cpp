@@ -54,12 +54,11 @@ void check_matmul(Matmul matmul, const std::string& label) {
   auto a = random_values(reach(matmul.lhs, {matmul.batch, matmul.m, matmul.k}), 1);
   auto b = random_values(reach(matmul.rhs, {matmul.batch, matmul.k, matmul.n}), 2);
   std::vector<float> c(reach(matmul.out, {matmul.batch, matmul.m, matmul.n}) + 3, 77.0F);
-  const std::string implementation =
-      run(kernel_of(matmul), {a.data(), b.data(), c.data()});
+  const std::string implementation = run(kernel_of(matmul), {a.data(), b.data(), c.data()});
   EXPECT_EQ(implementation.find("ref"), std::string::npos) << label << ": " << implementation;
   const auto at = [](const Access& access, std::int64_t i, std::int64_t j, std::int64_t k) {
-    return static_cast<std::size_t>(access.offset + i * access.strides[0] +
-                                    j * access.strides[1] + k * access.strides[2]);
+    return static_cast<std::size_t>(access.offset + i * access.strides[0] + j * access.strides[1] +
+                                    k * access.strides[2]);
   };
   std::vector<bool> written(c.size(), false);
   for (std::int64_t i = 0; i < matmul.batch; ++i) {
@@ -90,25 +89,41 @@ struct MatmulCase {
 TEST(Contraction, MatmulReadsAnyDenseOperand) {
   const MatmulCase cases[] = {
       {"plain", {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 33, 1}}}},
-      {"lhs transposed", {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 33, 1}}}},
-      {"rhs transposed", {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
-      {"both transposed", {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
-      {"out transposed", {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 1, 17}}}},
-      {"offsets, wide rows", {1, 8, 16, 24, {0, 5, {0, 40, 1}}, {0, 7, {0, 20, 1}}, {0, 3, {0, 50, 1}}}},
+      {"lhs transposed",
+       {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 33, 1}}}},
+      {"rhs transposed",
+       {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
+      {"both transposed",
+       {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
+      {"out transposed",
+       {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 1, 17}}}},
+      {"offsets, wide rows",
+       {1, 8, 16, 24, {0, 5, {0, 40, 1}}, {0, 7, {0, 20, 1}}, {0, 3, {0, 50, 1}}}},
       {"batched", {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
-      {"batched, rhs transposed", {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {192, 1, 8}}, {0, 0, {384, 24, 1}}}},
-      {"rhs repeated", {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
-      {"rhs repeated, lhs spread", {6, 16, 24, 8, {0, 0, {200, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
-      {"lhs repeated", {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
-      {"lhs repeated, out transposed", {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 1, 16}}}},
-      {"heads are slices of rows", {4, 16, 16, 8, {0, 0, {8, 32, 1}}, {0, 0, {8, 1, 32}}, {0, 0, {256, 16, 1}}}},
-      {"result in slices of rows", {4, 16, 8, 16, {0, 0, {256, 16, 1}}, {0, 0, {8, 32, 1}}, {0, 0, {8, 32, 1}}}},
+      {"batched, rhs transposed",
+       {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {192, 1, 8}}, {0, 0, {384, 24, 1}}}},
+      {"rhs repeated",
+       {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
+      {"rhs repeated, lhs spread",
+       {6, 16, 24, 8, {0, 0, {200, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
+      {"lhs repeated",
+       {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
+      {"lhs repeated, out transposed",
+       {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 1, 16}}}},
+      {"heads are slices of rows",
+       {4, 16, 16, 8, {0, 0, {8, 32, 1}}, {0, 0, {8, 1, 32}}, {0, 0, {256, 16, 1}}}},
+      {"result in slices of rows",
+       {4, 16, 8, 16, {0, 0, {256, 16, 1}}, {0, 0, {8, 32, 1}}, {0, 0, {8, 32, 1}}}},
       {"outer product", {1, 64, 32, 1, {0, 0, {0, 1, 1}}, {0, 0, {0, 32, 1}}, {0, 0, {0, 32, 1}}}},
-      {"matrix times vector", {1, 64, 1, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 1, 1}}, {0, 0, {0, 1, 1}}}},
-      {"row times matrix", {1, 1, 64, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
-      {"column of a matrix times matrix", {1, 1, 64, 32, {0, 2, {0, 9, 40}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
+      {"matrix times vector",
+       {1, 64, 1, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 1, 1}}, {0, 0, {0, 1, 1}}}},
+      {"row times matrix",
+       {1, 1, 64, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
+      {"column of a matrix times matrix",
+       {1, 1, 64, 32, {0, 2, {0, 9, 40}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
       {"one element", {1, 1, 1, 1, {0, 0, {9, 9, 9}}, {0, 0, {9, 9, 9}}, {0, 0, {9, 9, 9}}}},
-      {"free strides", {1, 4, 1, 5, {0, 0, {999, 5, 1}}, {0, 0, {999, 3, 999}}, {0, 0, {999, 2, 999}}}},
+      {"free strides",
+       {1, 4, 1, 5, {0, 0, {999, 5, 1}}, {0, 0, {999, 3, 999}}, {0, 0, {999, 2, 999}}}},
       {"W2 head", {1, 256, 65, 128, {0, 0, {0, 128, 1}}, {0, 0, {0, 1, 128}}, {0, 0, {0, 65, 1}}}},
   };
   for (const MatmulCase& item : cases) check_matmul(item.matmul, item.label);
@@ -177,7 +192,8 @@ void check_conv(Conv conv, const std::string& label, bool fast) {
   for (std::size_t axis = 0; axis < conv.kernel.size(); ++axis) {
     const auto span = (conv.kernel[axis] - 1) * conv.dilation[axis] + 1;
     conv.output.push_back((conv.input[axis] + conv.pad_low[axis] + conv.pad_high[axis] - span) /
-                              conv.stride[axis] + 1);
+                              conv.stride[axis] +
+                          1);
     inputs *= conv.input[axis];
     outputs *= conv.output[axis];
     taps *= conv.kernel[axis];
@@ -187,7 +203,8 @@ void check_conv(Conv conv, const std::string& label, bool fast) {
   conv.y = {2, 2, {}};
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
   const auto x = random_values(size(conv.batch * conv.groups * conv.in_channels * inputs + 3), 1);
-  const auto w = random_values(size(conv.groups * conv.out_channels * conv.in_channels * taps + 1), 2);
+  const auto w =
+      random_values(size(conv.groups * conv.out_channels * conv.in_channels * taps + 1), 2);
   const auto y = random_values(size(conv.batch * conv.groups * conv.out_channels * outputs + 2), 3);
   for (const auto mode : {Conv::Mode::forward, Conv::Mode::input_grad, Conv::Mode::weight_grad}) {
     conv.mode = mode;
@@ -247,14 +264,17 @@ TEST(Contraction, ConvolutionsAndTheirGradientsEqualPlainLoops) {
       {"W3c second", conv(4, 1, 16, 32, {14, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1})},
       {"1x1", conv(2, 1, 5, 7, {6, 9}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1})},
       {"1x1 with stride", conv(2, 1, 16, 16, {9, 9}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1})},
-      {"stride and uneven padding", conv(2, 1, 3, 8, {11, 10}, {3, 4}, {2, 3}, {0, 1}, {1, 2}, {1, 1})},
+      {"stride and uneven padding",
+       conv(2, 1, 3, 8, {11, 10}, {3, 4}, {2, 3}, {0, 1}, {1, 2}, {1, 1})},
       {"dilation", conv(2, 1, 4, 6, {12, 13}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2})},
       {"groups", conv(2, 3, 4, 5, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1})},
       {"groups of 16", conv(2, 2, 16, 16, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1})},
       {"depthwise", conv(2, 16, 1, 1, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1})},
       {"one axis", conv(3, 1, 4, 8, {20}, {5}, {2}, {2}, {1}, {1})},
-      {"three axes", conv(2, 1, 3, 4, {5, 6, 7}, {2, 3, 3}, {1, 1, 2}, {0, 1, 1}, {1, 1, 1}, {1, 1, 1})},
-      {"input left over by the stride", conv(1, 1, 2, 3, {8, 8}, {3, 3}, {2, 2}, {0, 0}, {0, 0}, {1, 1})},
+      {"three axes",
+       conv(2, 1, 3, 4, {5, 6, 7}, {2, 3, 3}, {1, 1, 2}, {0, 1, 1}, {1, 1, 1}, {1, 1, 1})},
+      {"input left over by the stride",
+       conv(1, 1, 2, 3, {8, 8}, {3, 3}, {2, 2}, {0, 0}, {0, 0}, {1, 1})},
   };
   for (const ConvCase& item : cases) check_conv(item.conv, item.label, item.fast);
 }
