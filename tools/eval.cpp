@@ -25,8 +25,8 @@ int eval(const EvalArguments& arguments) {
   const RunRecord run = read_run(folder);
   const FashionMnist data = load_fashion_mnist(arguments.data);
   // An open batch, since the training step is not run and so need not be compiled.
-  Classifier classifier = start_classifier(run.config.model, arguments.device, run.optimizer,
-                                           run.config.seed, dyn);
+  Classifier classifier =
+      start_classifier(run.config.model, arguments.device, run.optimizer, run.config.seed, dyn);
   classifier.training->load(folder.model());
   const Evaluation test = evaluate(classifier.forward, data.test, 0);
   const std::string device = classifier.training->core().engine().name();

@@ -73,10 +73,8 @@ Evaluation evaluate(Forward& forward, const LabelledImages& data, std::size_t mo
   wrong.resize(std::min(wrong.size(), most_wrong));
   for (const auto& [confidence, image] : wrong) {
     const auto bytes = std::span(data.images).subspan(image * pixels, pixels);
-    result.wrong.push_back({{bytes.begin(), bytes.end()},
-                            data.labels[image],
-                            predicted[image],
-                            confidence});
+    result.wrong.push_back(
+        {{bytes.begin(), bytes.end()}, data.labels[image], predicted[image], confidence});
   }
   return result;
 }

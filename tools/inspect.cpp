@@ -35,11 +35,16 @@ struct Subject {
 
 const char* name_of(BufferKind kind) {
   switch (kind) {
-    case BufferKind::input: return "input";
-    case BufferKind::state: return "state";
-    case BufferKind::output: return "output";
-    case BufferKind::temp: return "temp";
-    case BufferKind::constant: return "constant";
+    case BufferKind::input:
+      return "input";
+    case BufferKind::state:
+      return "state";
+    case BufferKind::output:
+      return "output";
+    case BufferKind::temp:
+      return "temp";
+    case BufferKind::constant:
+      return "constant";
   }
   return "";
 }
@@ -148,7 +153,8 @@ Json to_json(const Insight& insight, const InspectArguments& arguments) {
            {"device", insight.subject->training->core().engine().name()}};
   Json passes = Json::array();
   for (const PassReport& p : insight.compiled->passes) {
-    passes.push_back({{"name", p.name}, {"on", p.on}, {"ms", p.milliseconds}, {"result", p.result}});
+    passes.push_back(
+        {{"name", p.name}, {"on", p.on}, {"ms", p.milliseconds}, {"result", p.result}});
   }
   out["passes"] = std::move(passes);
   Json kernels = Json::array();
@@ -245,10 +251,10 @@ void print_text(const Insight& insight, const InspectArguments& arguments) {
 
 Subject open_run(const std::string& path, const std::string& device) {
   const RunRecord run = read_run({path});
-  Classifier c = start_classifier(run.config.model, device, run.optimizer, run.config.seed,
-                                  run.config.batch);
-  return {path, fmt::format("training step of {} on batches of {}", run.config.model,
-                            run.config.batch),
+  Classifier c =
+      start_classifier(run.config.model, device, run.optimizer, run.config.seed, run.config.batch);
+  return {path,
+          fmt::format("training step of {} on batches of {}", run.config.model, run.config.batch),
           c.training};
 }
 

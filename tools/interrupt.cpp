@@ -14,7 +14,7 @@ extern "C" void note_signal(int /*signal*/) { signal_came = 1; }
 
 InterruptGuard::InterruptGuard() {
   signal_came = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = note_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);

@@ -19,11 +19,12 @@ int run(int argc, char** argv) {
       "  tensorgrad devices\n"
       "  tensorgrad train fashion-mnist --model cnn\n"
       "  tensorgrad eval --run runs/fashion-mnist\n"
+      "  tensorgrad bench W1,W3,W3c --device cpu\n"
       "\n"
       "Each subcommand explains itself: tensorgrad train --help\n"
       "Exit codes: 0 good, 1 the job failed, 2 bad usage.");
   const std::vector<Subcommand> subcommands{add_devices(app), add_train(app), add_eval(app),
-                                            add_inspect(app)};
+                                            add_inspect(app), add_bench(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

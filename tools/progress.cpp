@@ -33,9 +33,7 @@ std::string grouped_number(double value) {
 }
 
 Progress::Progress(const RunConfig& config, std::int64_t first_step)
-    : config_(config),
-      terminal_(isatty(STDOUT_FILENO) == 1),
-      first_step_(first_step) {}
+    : config_(config), terminal_(isatty(STDOUT_FILENO) == 1), first_step_(first_step) {}
 
 Progress::~Progress() {
   if (!open_) return;
@@ -46,12 +44,11 @@ Progress::~Progress() {
 std::string Progress::describe(std::int64_t step, const RunningMean& mean) const {
   const std::int64_t per_epoch = config_.steps_per_epoch();
   const double per_step = seconds_ / static_cast<double>(step - first_step_);
-  return fmt::format(
-      "epoch {}/{}  step {}/{}  loss {:.4f}  accuracy {:.1f}%  {} images/s  {} left",
-      (step - 1) / per_epoch + 1, config_.epochs, (step - 1) % per_epoch + 1, per_epoch,
-      mean.mean_loss(), 100 * mean.accuracy(),
-      grouped_number(static_cast<double>(config_.batch) / per_step),
-      clock_time(per_step * static_cast<double>(config_.total_steps() - step)));
+  return fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  accuracy {:.1f}%  {} images/s  {} left",
+                     (step - 1) / per_epoch + 1, config_.epochs, (step - 1) % per_epoch + 1,
+                     per_epoch, mean.mean_loss(), 100 * mean.accuracy(),
+                     grouped_number(static_cast<double>(config_.batch) / per_step),
+                     clock_time(per_step * static_cast<double>(config_.total_steps() - step)));
 }
 
 void Progress::step(std::int64_t step, double seconds, const RunningMean& mean) {

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 struct Column {
   const char* name;
-  std::optional<double> Metrics::*field;
+  std::optional<double> Metrics::* field;
 };
 constexpr Column columns[] = {{"train_loss", &Metrics::train_loss},
                               {"train_accuracy", &Metrics::train_accuracy},
@@ -69,9 +69,10 @@ class Entries {
   const std::string& text(const std::string& key) const {
     const auto it = entries_.find(key);
     if (it == entries_.end()) {
-      throw FormatError(fmt::format("{}: the metadata has no entry `{}`, so it is not a run of "
-                                    "`tensorgrad train`.",
-                                    path_.string(), key));
+      throw FormatError(
+          fmt::format("{}: the metadata has no entry `{}`, so it is not a run of "
+                      "`tensorgrad train`.",
+                      path_.string(), key));
     }
     return it->second;
   }
@@ -82,9 +83,10 @@ class Entries {
     T result{};
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end != value.data() + value.size() || !(result >= least)) {
-      throw FormatError(fmt::format("{}: the metadata entry `{}` is \"{}\", not a number of at "
-                                    "least {}.",
-                                    path_.string(), key, value, least));
+      throw FormatError(
+          fmt::format("{}: the metadata entry `{}` is \"{}\", not a number of at "
+                      "least {}.",
+                      path_.string(), key, value, least));
     }
     return result;
   }
@@ -154,8 +156,8 @@ RunRecord read_run(const RunFolder& folder) {
   const std::filesystem::path path = folder.model();
   std::error_code unreadable;
   if (!std::filesystem::exists(path, unreadable)) {
-    throw FormatError(fmt::format("There is no run in {}: it has no model.safetensors.",
-                                  folder.path.string()));
+    throw FormatError(
+        fmt::format("There is no run in {}: it has no model.safetensors.", folder.path.string()));
   }
   const SafeTensors file = read_safetensors(path);
   const Entries entries(file.metadata, path);
@@ -198,9 +200,10 @@ void check_same_run(const RunConfig& saved, const RunConfig& asked, const RunFol
   compare("--seed", saved.seed, asked.seed);
   compare("number of training images", saved.train_images, asked.train_images);
   if (differences.empty()) return;
-  throw ValueError(fmt::format("The run in {} has {}: resume it as it was started, or choose "
-                               "another --out.",
-                               folder.path.string(), differences));
+  throw ValueError(
+      fmt::format("The run in {} has {}: resume it as it was started, or choose "
+                  "another --out.",
+                  folder.path.string(), differences));
 }
 
 }  // namespace tensorgrad::tools

@@ -141,9 +141,10 @@ class Trainer {
 
   int interrupted(std::int64_t step) {
     save(step);
-    progress_.line(fmt::format("Interrupted after step {} of {}: the checkpoint {} is saved. "
-                               "Continue with --resume.",
-                               step, config_.total_steps(), folder_.model().string()));
+    progress_.line(
+        fmt::format("Interrupted after step {} of {}: the checkpoint {} is saved. "
+                    "Continue with --resume.",
+                    step, config_.total_steps(), folder_.model().string()));
     return job_failed;
   }
 
@@ -240,15 +241,17 @@ Subcommand add_train(CLI::App& parent) {
   parser->add_option("--model", a.model, "mlp or cnn (default: cnn)")
       ->type_name("NAME")
       ->check(CLI::IsMember(model_names()));
-  parser->add_option("--epochs", a.epochs, "Passes over the training images (default: cnn 6, mlp 8)")
+  parser
+      ->add_option("--epochs", a.epochs, "Passes over the training images (default: cnn 6, mlp 8)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100000}));
   parser->add_option("--batch", a.batch, "Images a step (default: 128)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   parser
-      ->add_option("--lr", a.lr,
-                   "Highest learning rate, after the warm-up and before the cosine (default: 0.002)")
+      ->add_option(
+          "--lr", a.lr,
+          "Highest learning rate, after the warm-up and before the cosine (default: 0.002)")
       ->type_name("RATE")
       ->check([](const std::string& text) -> std::string {
         double value = 0;

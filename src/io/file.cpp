@@ -75,7 +75,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
   // Non-blocking so that a named pipe is refused below instead of waited for.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) fail("read", path, errno);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file.get(), &status) != 0) fail("read", path, errno);
   if (!S_ISREG(status.st_mode)) {
     throw FormatError(

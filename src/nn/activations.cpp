@@ -35,7 +35,8 @@ Tensor dropped(const Tensor& x, double p, const Tensor& key, const Site& site) {
 Tensor relu(const Tensor& x, Site site) {
   const SiteScope scope(site);
   check_f32("relu", x, site);
-  return where(x <= 0, 0, x);
+  // The primitive's derivative reads the result, so that the operand need not be kept for it.
+  return prim::map(kernel::Fn::relu, {x}, site);
 }
 
 Tensor gelu(const Tensor& x, GeluOptions options, Site site) {

@@ -52,8 +52,8 @@ class Executable {
 
 /// What a device says of itself.
 struct DeviceInfo {
-  std::string name;                                          ///< "cpu"
-  std::string description;                                   ///< "AMD EPYC 9755, 2 threads, AVX-512"
+  std::string name;         ///< "cpu"
+  std::string description;  ///< "AMD EPYC 9755, 2 threads, AVX-512"
   std::vector<std::pair<std::string, std::string>> details;  ///< limits, versions
 };
 

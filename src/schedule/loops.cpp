@@ -27,7 +27,9 @@ bool contains(const Pool& pool, Index i, int var) {
   bool found = false;
   for_each_part(
       pool, i,
-      [&](const IndexNode& n) { found = found || (n.kind == IndexNode::Kind::loop && n.var == var); },
+      [&](const IndexNode& n) {
+        found = found || (n.kind == IndexNode::Kind::loop && n.var == var);
+      },
       ignore_expr);
   return found;
 }
@@ -59,7 +61,8 @@ void map_stage(Pool& pool, Stage& stage, const Pool::Mapping& mapping) {
   }
 }
 
-// Merges loops `at` and `at + 1` of `list`, which stages [first, last) use, unless one then divides.
+// Merges loops `at` and `at + 1` of `list`, which stages [first, last) use, unless one then
+// divides.
 bool merge_pair(Kernel& k, std::vector<int>& list, std::size_t at, std::size_t first,
                 std::size_t last) {
   const int a = list[at];
@@ -99,15 +102,15 @@ std::optional<std::int64_t> digit(const Kernel& k, std::size_t first, std::size_
         [&](const IndexNode& n) {
           if (n.kind != IndexNode::Kind::div && n.kind != IndexNode::Kind::mod) return;
           const IndexNode& arg = k.pool.node(Index{n.arg});
-          const bool bare = arg.kind == IndexNode::Kind::loop
-                                ? arg.var == var
-                                : arg.kind == IndexNode::Kind::sum && arg.terms.size() == 1 &&
-                                      arg.terms[0].second == 1 &&
-                                      k.pool.node(Index{arg.terms[0].first}).kind ==
-                                          IndexNode::Kind::loop &&
-                                      k.pool.node(Index{arg.terms[0].first}).var == var;
-          if (bare && n.divisor <= longest_digit && extent % n.divisor == 0 &&
-              n.divisor < extent && (!best || n.divisor < *best)) {
+          const bool bare =
+              arg.kind == IndexNode::Kind::loop
+                  ? arg.var == var
+                  : arg.kind == IndexNode::Kind::sum && arg.terms.size() == 1 &&
+                        arg.terms[0].second == 1 &&
+                        k.pool.node(Index{arg.terms[0].first}).kind == IndexNode::Kind::loop &&
+                        k.pool.node(Index{arg.terms[0].first}).var == var;
+          if (bare && n.divisor <= longest_digit && extent % n.divisor == 0 && n.divisor < extent &&
+              (!best || n.divisor < *best)) {
             best = n.divisor;
           }
         },

@@ -22,9 +22,10 @@ using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 struct PassName {
   const char* name;
 };
-constexpr std::array pass_names{"simplify",       "thin_products", "fuse_maps",     "place_parts",
-                                "fuse_epilogues", "fuse_rows",     "fuse_siblings", "drop_stores",
-                                "split_loops", "collapse_loops", "share_kernels", "reuse_memory"};
+constexpr std::array pass_names{"simplify",       "thin_products",  "fuse_maps",
+                                "place_parts",    "fuse_epilogues", "fuse_rows",
+                                "fuse_siblings",  "drop_stores",    "split_loops",
+                                "collapse_loops", "share_kernels",  "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {

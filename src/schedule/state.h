@@ -101,7 +101,8 @@ struct Lowered {
   std::string failure;
 };
 Lowered lower(const State& state, const std::vector<int>& items);
-/// Splits loops where accesses take short digits of them (i / 2, i % 2), so that those become loops.
+/// Splits loops where accesses take short digits of them (i / 2, i % 2), so that those become
+/// loops.
 void split_loops(kernel::Kernel& kernel);
 /// Merges adjacent loops that every access walks as one.
 void collapse_loops(kernel::Kernel& kernel);

@@ -1,0 +1,138 @@
+// The fixed workloads: inputs bit for bit, losses along the recorded ones.
+#include "workloads.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "runtime/device.h"
+
+namespace tensorgrad::tools {
+namespace {
+
+nlohmann::json read_json(const std::string& name) {
+  std::ifstream file(std::string(TENSORGRAD_SOURCE_DIR) + "/tests/data/" + name);
+  return nlohmann::json::parse(file);
+}
+
+template <class T>
+void expect_summary(const std::vector<T>& values, const nlohmann::json& expected,
+                    const std::string& what) {
+  double sum = 0;
+  for (const T& v : values) sum += v;
+  ASSERT_FALSE(values.empty()) << what;
+  EXPECT_EQ(static_cast<double>(values.front()), expected[0].get<double>()) << what;
+  EXPECT_EQ(static_cast<double>(values.back()), expected[1].get<double>()) << what;
+  EXPECT_NEAR(sum, expected[2].get<double>(), 1e-9 * std::max(1.0, std::abs(sum))) << what;
+}
+
+class Workloads : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (backends().empty()) GTEST_SKIP() << "built without backends";
+  }
+};
+
+// Largest distances from the double-precision losses: over all reference steps, and over the first
+// six, where rounding has not yet moved a unit across a kink.
+struct Tolerance {
+  double all, first;
+};
+Tolerance tolerance(const std::string& name) {
+  if (name == "W2") return {5e-4, 2e-5};
+  if (name == "W3c") return {2e-5, 2e-5};
+  return {1e-5, 1e-5};
+}
+
+TEST_P(Workloads, FollowTheRecordedLosses) {
+  const nlohmann::json reference = read_json("reference_losses.json");
+  for (const bool uncorrected : {false, true}) {
+    WorkloadRun run = open_workload(GetParam(), "auto", uncorrected);
+    const auto losses = reference.at(GetParam() + (uncorrected ? ".hat" : ".std"))
+                            .at("losses")
+                            .get<std::vector<double>>();
+    ASSERT_EQ(static_cast<std::size_t>(run.reference_steps), losses.size());
+    for (std::size_t t = 0; t < losses.size(); ++t) {
+      const double loss = run.step(static_cast<std::int64_t>(t)).loss();
+      const Tolerance tol = tolerance(GetParam());
+      ASSERT_NEAR(loss, losses[t], t < 6 ? tol.first : tol.all)
+          << GetParam() << " step " << t << (uncorrected ? ", uncorrected epsilon" : "");
+    }
+  }
+}
+
+TEST_P(Workloads, HaveTheRecordedInputs) {
+  const nlohmann::json inputs = read_json("workload_inputs.json");
+  const std::string name = GetParam() == "W2g" ? "W2" : GetParam();
+  const WorkloadRun run = open_workload(GetParam(), "auto");
+  const auto& expected = inputs.at(name);
+  for (const ParamValue& p : run.initial) {
+    ASSERT_TRUE(expected.at("params").contains(p.name)) << p.name;
+    expect_summary(p.values, expected["params"][p.name], p.name);
+  }
+  EXPECT_EQ(expected["params"].size(), run.initial.size());
+  for (const std::size_t b : {std::size_t{0}, std::size_t{31}}) {
+    const auto& batch = expected.at("batch" + std::to_string(b));
+    const WorkloadBatch& have = run.batches.at(b);
+    const auto key = [&](std::initializer_list<const char*> names) {
+      for (const char* n : names) {
+        if (batch.contains(n)) return std::string(n);
+      }
+      return std::string();
+    };
+    const std::string x = key({"x", "tokens"});
+    const std::string y = key({"y", "targets"});
+    if (have.x_float.empty()) {
+      expect_summary(have.x_index, batch.at(x), x);
+    } else {
+      expect_summary(have.x_float, batch.at(x), x);
+    }
+    if (have.y_float.empty()) {
+      expect_summary(have.y_index, batch.at(y), y);
+    } else {
+      expect_summary(have.y_float, batch.at(y), y);
+    }
+  }
+}
+
+TEST_P(Workloads, GiveTheSameBitsTwice) {
+  WorkloadRun run = open_workload(GetParam(), "auto");
+  const auto train = [&] {
+    run.restart();
+    for (int t = 0; t < 3; ++t) run.step(t);
+    return run.training->params();
+  };
+  const auto first = train();
+  const auto second = train();
+  for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].values, second[i].values);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Workloads, testing::ValuesIn(workload_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Operations, HaveTheRecordedResults) {
+  if (backends().empty()) GTEST_SKIP() << "built without backends";
+  const std::vector<std::pair<double, double>> products = {
+      {-1405.66314, 277986.5105}, {-3657.3685, 1571017.602}, {-14712.5856, 8931419.15}};
+  const auto matmuls = open_operations("W4", "auto");
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const auto [sum, magnitude] = matmuls[i].check();
+    EXPECT_NEAR(sum, products[i].first, 1e-5 * products[i].second) << matmuls[i].name;
+    EXPECT_NEAR(magnitude, products[i].second, 1e-5 * products[i].second) << matmuls[i].name;
+  }
+  const std::vector<std::pair<double, double>> rows = {
+      {4096.00001, 4096.00001}, {-71746.1405, 2104309.61}, {-609.6, 609.6}};
+  const auto memory = open_operations("W5", "auto");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto [sum, magnitude] = memory[i].check();
+    const double scale = i == 2 ? 1e3 : rows[i].second;
+    EXPECT_NEAR(sum, rows[i].first, 1e-5 * scale) << memory[i].name;
+    EXPECT_NEAR(magnitude, rows[i].second, 1e-5 * scale) << memory[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace tensorgrad::tools
