@@ -64,9 +64,11 @@ RefArray reference(const Node& n, std::span<const RefArray* const> x) {
     const bool first = seen[o] == 0;
     double& acc = out.data[o];
     switch (C) {
-      case Combiner::sum:
-        acc = is_floating(dtype) ? acc + v : kernel::round_to(dtype, acc + v);
+      case Combiner::sum: {
+        const double pair[] = {acc, v};
+        acc = kernel::evaluate(Fn::add, dtype, dtype, pair);
         break;
+      }
       case Combiner::prod: {
         const double pair[] = {first ? 1.0 : acc, v};
         acc = kernel::evaluate(Fn::mul, dtype, dtype, pair);

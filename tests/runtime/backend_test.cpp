@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <ostream>
 #include <unordered_map>
 
 #include "ops/sampling.h"
@@ -137,6 +138,7 @@ void compare_with_reference(const std::string& device, const Op& op) {
 
 struct Case {
   std::string device, op;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.op << " on " << c.device; }
 };
 
 std::vector<Case> cases() {
