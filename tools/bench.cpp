@@ -162,9 +162,9 @@ int run(const BenchArguments& a) {
 
 }  // namespace
 
-Subcommand add_bench(CLI::App& app) {
+Subcommand add_bench(CLI::App& parent) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App* parser = app.add_subcommand("bench", "Times the fixed workloads");
+  CLI::App* parser = parent.add_subcommand("bench", "Times the fixed workloads");
   parser
       ->add_option(
           "works", arguments->works,
