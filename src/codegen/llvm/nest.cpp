@@ -75,9 +75,46 @@ void NestRenderer::render(Order order) {
     run_tiles();
     return;
   }
+  if (order == Order::block) {
+    run_blocks();
+    return;
+  }
   const int opened = open_all(kernel_.nest.outer);
   run_stages_by_row();
   for (int i = 0; i < opened; ++i) close();
+}
+
+std::string NestRenderer::block_end(const std::string& first, const std::string& end,
+                                    std::int64_t size) {
+  const int depth = writer_.depth();
+  const std::string beyond = writer_.assign(depth, fmt::format("add nsw i64 {}, {}", first, size));
+  const std::string over = writer_.assign(depth, fmt::format("icmp slt i64 {}, {}", beyond, end));
+  return writer_.assign(depth, fmt::format("select i1 {}, i64 {}, i64 {}", over, beyond, end));
+}
+
+void NestRenderer::run_blocks() {
+  // A block of rows takes whole cache lines of the access that crosses them.
+  constexpr std::int64_t rows = 16;
+  constexpr std::int64_t columns = 32;
+  const int inner = kernel_.nest.outer.back();
+  const int crossing = crossing_loop(kernel_);
+  std::vector<int> around;
+  for (const int var : kernel_.nest.outer) {
+    if (var != inner && var != crossing) around.push_back(var);
+  }
+  const int opened = open_all(around);
+  const auto [row_begin, row_end] = bounds(crossing);
+  const auto [column_begin, column_end] = bounds(inner);
+  const std::string first_row = writer_.open_loop(row_begin, row_end, rows, {});
+  const std::string last_row = block_end(first_row, row_end, rows);
+  const std::string first_column = writer_.open_loop(column_begin, column_end, columns, {});
+  const std::string last_column = block_end(first_column, column_end, columns);
+  const std::string row = writer_.open_loop(first_row, last_row, 1, {});
+  expressions_.bind_loop(crossing, {row, writer_.depth(), false});
+  const std::string column = writer_.open_loop(first_column, last_column, 1, {});
+  expressions_.bind_loop(inner, {column, writer_.depth(), false});
+  run_stages_by_row();
+  for (int i = 0; i < opened + 4; ++i) close();
 }
 
 void NestRenderer::run_stages_by_row() {
@@ -250,13 +287,7 @@ void NestRenderer::reduce_loops(const std::vector<int>& loops, std::size_t level
   const std::string name = writer_.open_loop("0", end, last ? block : 1, carry(running, false));
   uncarry(running, names_of(writer_.carried()));
   if (last) {
-    const int depth = writer_.depth();
-    const std::string beyond =
-        writer_.assign(depth, fmt::format("add nsw i64 {}, {}", name, block));
-    const std::string over = writer_.assign(depth, fmt::format("icmp slt i64 {}, {}", beyond, end));
-    const std::string stop =
-        writer_.assign(depth, fmt::format("select i1 {}, i64 {}, i64 {}", over, beyond, end));
-    reduce_innermost(var, name, stop, running);
+    reduce_innermost(var, name, block_end(name, end, block), running);
   } else {
     expressions_.bind_loop(var, {name, writer_.depth(), false});
     reduce_loops(loops, level + 1, running);

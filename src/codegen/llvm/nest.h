@@ -43,6 +43,8 @@ class NestRenderer {
   /// Opens a stage's loops that have more than one iteration.
   int open_all(const std::vector<int>& loops);
 
+  void run_blocks();
+  std::string block_end(const std::string& first, const std::string& end, std::int64_t size);
   void run_stages_by_row();
   void reduce_by_row(int index);
   void reduce_loops(const std::vector<int>& loops, std::size_t level,

@@ -126,7 +126,29 @@ Order choose_order(const Kernel& kernel) {
       column += iterations * cost(kernel, index, column_var);
     }
   }
-  return reduces && column < row ? Order::column : Order::row;
+  if (reduces && column < row) return Order::column;
+  return crossing_loop(kernel) >= 0 ? Order::block : Order::row;
+}
+
+int crossing_loop(const Kernel& kernel) {
+  // Smaller maps stay in the cache however they are run.
+  constexpr std::int64_t smallest = 32;
+  const auto extent = [&](int var) { return kernel.loops[static_cast<std::size_t>(var)].extent; };
+  if (kernel.nest.outer.empty() || extent(kernel.nest.outer.back()) < smallest) return -1;
+  const int inner = kernel.nest.outer.back();
+  for (const Stage& stage : kernel.nest.stages) {
+    if (!stage.accumulators.empty() || !stage.loops.empty()) return -1;
+  }
+  for (const Stage& stage : kernel.nest.stages) {
+    for (const Index index : accesses(kernel, stage)) {
+      const auto step = stride(kernel, index, inner);
+      if (!step || std::abs(*step) < smallest) continue;
+      for (const int var : kernel.nest.outer) {
+        if (extent(var) >= smallest && stride(kernel, index, var) == 1) return var;
+      }
+    }
+  }
+  return -1;
 }
 
 }  // namespace tensorgrad::llvm_ir

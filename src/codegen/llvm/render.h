@@ -11,12 +11,17 @@ namespace tensorgrad::llvm_ir {
 
 /// How a nest is run.
 enum class Order : std::uint8_t {
-  row,    ///< for each outer point, the stages; the innermost loop of a stage is vectorised
-  column  ///< for each tile of the innermost outer loop, the stages; the tile is vectorised and
-          ///< accumulators are arrays on the stack
+  row,     ///< for each outer point, the stages; the innermost loop of a stage is vectorised
+  column,  ///< for each tile of the innermost outer loop, the stages; the tile is vectorised and
+           ///< accumulators are arrays on the stack
+  block    ///< a map that reads across its rows (a transpose): small blocks of two outer loops, so
+           ///< that what one row brings into the cache is used by the next
 };
 /// The order in which more of the kernel's loads are contiguous.
 Order choose_order(const kernel::Kernel& kernel);
+/// The outer loop that an access of a map is contiguous in where it is not in the innermost one; -1
+/// without such a loop.
+int crossing_loop(const kernel::Kernel& kernel);
 
 /// Renders the loop nest of `kernel` as a module that defines
 ///   void @ENTRY(ptr args, i64 begin, i64 end)

