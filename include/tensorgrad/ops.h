@@ -94,6 +94,8 @@ Tensor sqrt(const Tensor& x, Site site = Site::current());
 Tensor rsqrt(const Tensor& x, Site site = Site::current());
 Tensor reciprocal(const Tensor& x, Site site = Site::current());
 Tensor square(const Tensor& x, Site site = Site::current());
+/// sin, cos and tan are accurate to a few ULP for |x| < 2^51; beyond, where neighbouring f32 are
+/// millions of turns apart, the result is some value in the function's range.
 Tensor sin(const Tensor& x, Site site = Site::current());
 Tensor cos(const Tensor& x, Site site = Site::current());
 Tensor tan(const Tensor& x, Site site = Site::current());
