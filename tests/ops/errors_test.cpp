@@ -99,6 +99,11 @@ struct Line {
   TENSORGRAD_FIELDS(head)
 };
 
+struct Two {
+  nn::Linear used{4, 2}, spare{4, 2};
+  TENSORGRAD_FIELDS(used, spare)
+};
+
 class CompileErrors : public testing::Test {
  protected:
   static Training<Line> compile_line() {
@@ -142,10 +147,6 @@ TEST_F(CompileErrors, WrongProductsNameTheParameter) {
 }
 
 TEST_F(CompileErrors, UnusedParametersAreNamed) {
-  struct Two {
-    nn::Linear used{4, 2}, spare{4, 2};
-    TENSORGRAD_FIELDS(used, spare)
-  };
   std::vector<std::string> warnings;
   compile(
       Two{}, [](const Two& m, const Inputs& in) { return mean(m.used(in["x"])); },
