@@ -280,9 +280,10 @@ std::vector<std::string> workloads_in(const std::string& what) {
   if (std::filesystem::exists(what)) return {};
   std::string list;
   for (const std::string& n : known) list += (list.empty() ? "" : ", ") + n;
-  throw UsageError(fmt::format("\"{}\" is neither the folder of a run nor a list of workloads; the "
-                               "workloads are {}.",
-                               what, list));
+  throw UsageError(
+      fmt::format("\"{}\" is neither the folder of a run nor a list of workloads; the "
+                  "workloads are {}.",
+                  what, list));
 }
 
 int inspect(const InspectArguments& arguments) {

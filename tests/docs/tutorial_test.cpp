@@ -74,7 +74,7 @@ class TutorialTest : public testing::Test {
 TEST_F(TutorialTest, Tensors) {
   // [snippet]
   const Tensor x = tg::array({1, 2, 3});
-  const Tensor y = sum(x * x + 1);  // nothing is computed yet
+  const Tensor y = sum(x * x + 1);      // nothing is computed yet
   const float value = y.item<float>();  // now it is: 17
   // [end]
   EXPECT_EQ(value, 17);
@@ -84,10 +84,11 @@ TEST_F(TutorialTest, Training) {
   const tensorgrad::test::TempFolder folder;
   const std::string path = folder / "circle.safetensors";
   // [snippet]
-  auto training = tg::compile(Classifier{}, loss_of,
-                              {.inputs = {{"points", {batch, 2}}, {"labels", {batch}, tg::DType::i32}},
-                               .optimizer = tg::AdamW{.lr = 0.02},
-                               .seed = 7});
+  auto training =
+      tg::compile(Classifier{}, loss_of,
+                  {.inputs = {{"points", {batch, 2}}, {"labels", {batch}, tg::DType::i32}},
+                   .optimizer = tg::AdamW{.lr = 0.02},
+                   .seed = 7});
   // [end]
   // [snippet]
   for (int step = 0; step < 300; ++step) {

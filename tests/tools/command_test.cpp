@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -37,8 +38,7 @@ void write_part(const std::filesystem::path& folder, const std::string& part, un
       images.push_back(static_cast<std::uint8_t>(p / 56 == label ? 255 - noise : noise));
     }
   }
-  test::put(folder / (part + "-images-idx3-ubyte"),
-            test::idx_file(0x08, {count, 28, 28}, images));
+  test::put(folder / (part + "-images-idx3-ubyte"), test::idx_file(0x08, {count, 28, 28}, images));
   test::put(folder / (part + "-labels-idx1-ubyte"), test::idx_file(0x08, {count}, labels));
 }
 
@@ -55,9 +55,7 @@ class CommandTest : public testing::Test {
   }
 
   std::filesystem::path data() const { return folder_ / "data"; }
-  std::filesystem::path run_folder(const std::string& name = "run") const {
-    return folder_ / name;
-  }
+  std::filesystem::path run_folder(const std::string& name = "run") const { return folder_ / name; }
 
   static std::vector<std::string> command(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), TENSORGRAD_COMMAND);
@@ -67,9 +65,8 @@ class CommandTest : public testing::Test {
     return Process(command(std::move(arguments)), folder_.path()).wait();
   }
   std::vector<std::string> train(const std::string& out, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments{"train",    "fashion-mnist",       "--data",
-                                       data(),     "--out",               run_folder(out),
-                                       "--batch",  "20"};
+    std::vector<std::string> arguments{"train", "fashion-mnist", "--data",  data(),
+                                       "--out", run_folder(out), "--batch", "20"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -112,8 +109,8 @@ TEST_F(CommandTest, TrainsAndWritesEveryFile) {
 
   const auto html = read_file(run_folder() / "report.html");
   const std::string_view page(reinterpret_cast<const char*>(html.data()), html.size());
-  EXPECT_THAT(page, AllOf(HasSubstr("MLP on Fashion-MNIST"), HasSubstr("<svg"),
-                          HasSubstr("Ankle boot")));
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("MLP on Fashion-MNIST"), HasSubstr("<svg"), HasSubstr("Ankle boot")));
 }
 
 TEST_F(CommandTest, LearnsAndEvaluates) {
@@ -135,8 +132,8 @@ TEST_F(CommandTest, LearnsAndEvaluates) {
   const ProcessResult reference =
       run({"eval", "--run", run_folder(), "--data", data(), "--json", "--device", "reference"});
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
-  EXPECT_NEAR(json::parse(reference.out).at("loss").get<double>(),
-              result.at("loss").get<double>(), 1e-4);
+  EXPECT_NEAR(json::parse(reference.out).at("loss").get<double>(), result.at("loss").get<double>(),
+              1e-4);
 }
 
 TEST_F(CommandTest, InterruptedAndResumedIsBitIdentical) {
@@ -152,9 +149,9 @@ TEST_F(CommandTest, InterruptedAndResumedIsBitIdentical) {
   if (stopped.out.find("Interrupted") != std::string::npos) {
     EXPECT_EQ(stopped.exit_code, 1);
     EXPECT_THAT(stopped.out, HasSubstr("model.safetensors is saved"));
-    EXPECT_LT(std::stoi(read_safetensors(run_folder("parts") / "model.safetensors")
-                            .metadata.at("step")),
-              30);
+    EXPECT_LT(
+        std::stoi(read_safetensors(run_folder("parts") / "model.safetensors").metadata.at("step")),
+        30);
   }
   const ProcessResult resumed = run(train("parts", {"--resume"}));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
@@ -165,8 +162,7 @@ TEST_F(CommandTest, InterruptedAndResumedIsBitIdentical) {
   const auto lines = [](const std::filesystem::path& path) {
     const auto bytes = read_file(path);
     std::vector<std::string> kept;
-    std::istringstream text(
-        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    std::istringstream text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
     for (std::string line; std::getline(text, line);) {
       kept.push_back(line.substr(0, line.rfind(',')));  // all but the speed
     }
@@ -204,7 +200,7 @@ TEST_F(CommandTest, ErrorsOfUsageExitWithTwo) {
       {train("run", {"--epochs", "-1"}), "Value -1 not in range 1 to"},
       {train("run", {"--lr", "nan"}), "The learning rate is nan, not a finite number above 0."},
       {train("run", {"--lr", "0"}), "The learning rate is 0, not a finite number above 0."},
-      {train("run", {"--seed", "x"}), "--seed"},
+      {train("run", {"--seed", "-1"}), "The seed is -1, not a whole number of at least 0."},
       {train("run", {"--device", "abacus"}),
        "There is no device \"abacus\"; the known ones are auto"},
       {{"eval"}, "--run is required"},
@@ -220,8 +216,8 @@ TEST_F(CommandTest, ErrorsOfUsageExitWithTwo) {
 }
 
 TEST_F(CommandTest, FailedJobsExitWithOne) {
-  const ProcessResult no_data = run({"train", "fashion-mnist", "--data", folder_ / "nowhere",
-                                     "--out", run_folder()});
+  const ProcessResult no_data =
+      run({"train", "fashion-mnist", "--data", folder_ / "nowhere", "--out", run_folder()});
   EXPECT_EQ(no_data.exit_code, 1);
   EXPECT_THAT(no_data.err, AllOf(StartsWith("error: "), HasSubstr("dataset-fashion-mnist")));
 
@@ -272,6 +268,16 @@ TEST_F(CommandTest, ListsDevices) {
   EXPECT_THAT(run({"devices"}).out, HasSubstr("reference\n"));
 }
 
+// The number of the first line of the workloads that has `text`.
+std::string line_in_workloads(const std::string& text) {
+  std::ifstream file(std::string(TENSORGRAD_SOURCE_DIR) + "/tools/workloads.cpp");
+  int number = 1;
+  for (std::string line; std::getline(file, line); ++number) {
+    if (line.find(text) != std::string::npos) return std::to_string(number);
+  }
+  return "no such line";
+}
+
 TEST_F(CommandTest, InspectsRunsAndWorkloads) {
   ASSERT_EQ(run(train("run", {"--model", "mlp", "--epochs", "1"})).exit_code, 0);
   const ProcessResult r = run({"inspect", run_folder(), "--json", "--graph", "--profile"});
@@ -301,8 +307,10 @@ TEST_F(CommandTest, InspectsRunsAndWorkloads) {
   std::vector<std::string> works;
   for (std::string line; std::getline(lines, line);) works.push_back(json::parse(line).at("work"));
   EXPECT_THAT(works, testing::ElementsAre("W1", "W3"));
+  // Kernels name the lines of the model, not of the call that compiles it.
   EXPECT_THAT(run({"inspect", "W1", "--source"}).out,
-              AllOf(HasSubstr("passes"), HasSubstr("kernels ("), HasSubstr("planned")));
+              AllOf(HasSubstr("passes"), HasSubstr("kernels ("), HasSubstr("planned"),
+                    HasSubstr("(workloads.cpp:" + line_in_workloads("return l3(relu("))));
 }
 
 }  // namespace

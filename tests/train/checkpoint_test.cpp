@@ -18,13 +18,13 @@ struct Net {
 };
 
 Training<Net> start(const Optimizer& optimizer, std::uint64_t seed, const std::string& device) {
-  return compile(
-      Net{}, [](const Net& m, const Inputs& in) { return mse_loss(m(in["x"]), in["y"]); },
-      {.inputs = {{"x", {16, 8}}, {"y", {16, 4}}},
-       .optimizer = optimizer,
-       .clip_norm = 1.0,
-       .device = device,
-       .seed = seed});
+  return compile(Net{},
+                 [](const Net& m, const Inputs& in) { return mse_loss(m(in["x"]), in["y"]); },
+                 {.inputs = {{"x", {16, 8}}, {"y", {16, 4}}},
+                  .optimizer = optimizer,
+                  .clip_norm = 1.0,
+                  .device = device,
+                  .seed = seed});
 }
 
 std::vector<float> ramp(std::size_t n, int step) {
