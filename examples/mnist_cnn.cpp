@@ -29,14 +29,14 @@ struct Cnn {
 void run(int steps, const char* folder) {
   const tg::FashionMnist data = tg::load_fashion_mnist(folder);
   constexpr std::int64_t batch = 64;
-  auto training = tg::compile(
-      Cnn{},
-      [](const Cnn& m, const tg::Inputs& in) {
-        return cross_entropy(m(in["images"]), in["labels"]);
-      },
-      {.inputs = {{"images", {batch, 1, 28, 28}}, {"labels", {batch}, tg::DType::i32}},
-       .optimizer = tg::AdamW{.lr = 1e-3},
-       .clip_norm = 1.0});
+  auto training =
+      tg::compile(Cnn{},
+                  [](const Cnn& m, const tg::Inputs& in) {
+                    return cross_entropy(m(in["images"]), in["labels"]);
+                  },
+                  {.inputs = {{"images", {batch, 1, 28, 28}}, {"labels", {batch}, tg::DType::i32}},
+                   .optimizer = tg::AdamW{.lr = 1e-3},
+                   .clip_norm = 1.0});
   // The predicted classes, on the same parameters, for any number of images.
   auto predict = training.attach(
       [](const Cnn& m, const tg::Inputs& in) { return argmax(m(in["images"]), -1); },
@@ -53,11 +53,11 @@ void run(int steps, const char* folder) {
     }
   }
 
-  std::vector<std::int64_t> first(static_cast<std::size_t>(std::min<std::int64_t>(
-      data.test.count, 1000)));
+  std::vector<std::int64_t> first(
+      static_cast<std::size_t>(std::min<std::int64_t>(data.test.count, 1000)));
   std::iota(first.begin(), first.end(), 0);
-  const auto classes = predict.run({{"images", tg::gather_images(data.test, first)}})
-                           .value<std::int32_t>();
+  const auto classes =
+      predict.run({{"images", tg::gather_images(data.test, first)}}).value<std::int32_t>();
   const auto labels = tg::gather_labels(data.test, first);
   std::size_t right = 0;
   for (std::size_t i = 0; i < labels.size(); ++i) right += classes[i] == labels[i] ? 1 : 0;

@@ -1,8 +1,10 @@
-// Learns a sine: a model is a struct, its forward pass a plain function, a step one compiled program.
-#include <cmath>
-#include <cstdio>
+// Learns a sine: a model is a struct, its forward pass a plain function, a step one compiled
+// program.
 #include <tensorgrad/compile.h>
 #include <tensorgrad/nn.h>
+
+#include <cmath>
+#include <cstdio>
 #include <vector>
 
 namespace tg = tensorgrad;

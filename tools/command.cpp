@@ -26,11 +26,7 @@ void add_device_option(CLI::App& parser, std::string& device) {
 }
 
 void add_data_option(CLI::App& parser, std::string& folder) {
-  parser
-      .add_option("--data", folder,
-                  fmt::format("Folder of the data set's IDX files (default: {}, from the Debian "
-                              "package dataset-fashion-mnist)",
-                              folder))
+  parser.add_option("--data", folder, fmt::format("Folder of the IDX files (default: {})", folder))
       ->type_name("DIR");
 }
 

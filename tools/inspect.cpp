@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "run.h"
 #include "tensorgrad/error.h"
 #include "train/core.h"
+#include "workloads.h"
 
 namespace tensorgrad::tools {
 namespace {
@@ -258,19 +260,50 @@ Subject open_run(const std::string& path, const std::string& device) {
           c.training};
 }
 
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> names;
+  std::size_t start = 0;
+  while (start <= list.size()) {
+    const std::size_t end = std::min(list.find(',', start), list.size());
+    names.push_back(list.substr(start, end - start));
+    start = end + 1;
+  }
+  return names;
+}
+
+// Either every name is a workload's, or the argument is the folder of a run.
+std::vector<std::string> workloads_in(const std::string& what) {
+  const std::vector<std::string> known = workload_names();
+  std::vector<std::string> names = split_list(what);
+  const auto is_known = [&](const std::string& n) { return std::ranges::count(known, n) > 0; };
+  if (std::ranges::all_of(names, is_known)) return names;
+  if (std::filesystem::exists(what)) return {};
+  std::string list;
+  for (const std::string& n : known) list += (list.empty() ? "" : ", ") + n;
+  throw UsageError(
+      fmt::format("\"{}\" is neither the folder of a run nor a list of workloads; the "
+                  "workloads are {}.",
+                  what, list));
+}
+
 int inspect(const InspectArguments& arguments) {
   if (arguments.device == "reference") {
     throw UsageError("The device reference interprets graphs and has no kernels to show.");
   }
-  const std::vector<Subject> subjects{open_run(arguments.what, arguments.device)};
-  for (const Subject& subject : subjects) {
+  const auto show = [&](const Subject& subject) {
     const Insight insight = look_into(subject, arguments.profile);
     if (arguments.json) {
       fmt::print("{}\n", to_json(insight, arguments).dump());
     } else {
-      if (&subject != subjects.data()) fmt::print("\n");
       print_text(insight, arguments);
     }
+  };
+  const std::vector<std::string> workloads = workloads_in(arguments.what);
+  if (workloads.empty()) show(open_run(arguments.what, arguments.device));
+  for (const std::string& name : workloads) {
+    if (!arguments.json && name != workloads.front()) fmt::print("\n");
+    const WorkloadRun run = open_workload(name, arguments.device);
+    show({name, "training step of a fixed workload", run.training});
   }
   return job_done;
 }

@@ -11,7 +11,8 @@ namespace {
 
 int run(int argc, char** argv) {
   using namespace tensorgrad::tools;
-  CLI::App app{"Trains, evaluates and shows models that are compiled into one program."};
+  CLI::App app{"Trains, evaluates and shows models that are compiled into one program.",
+               "tensorgrad"};
   app.set_version_flag("--version", "tensorgrad " TENSORGRAD_VERSION);
   app.require_subcommand(1);
   app.footer(

@@ -56,9 +56,13 @@ void Progress::step(std::int64_t step, double seconds, const RunningMean& mean) 
   const std::int64_t per_epoch = config_.steps_per_epoch();
   const bool epoch_ends = step % per_epoch == 0;
   if (!terminal_) {
-    // Ten lines an epoch, and the first step, so that a log shows early that all is well.
+    // The first step, so that a log shows early that all is well, and ten lines an epoch, of which
+    // the last is the caller's summary.
     const std::int64_t stride = std::max<std::int64_t>(per_epoch / 10, 1);
-    if (step != first_step_ + 1 && step % per_epoch % stride != 0 && !epoch_ends) return;
+    const std::int64_t done = step % per_epoch;
+    const bool shows =
+        step == first_step_ + 1 || (done != 0 && done % stride == 0 && per_epoch - done >= stride);
+    if (!shows) return;
     line(describe(step, mean));
     return;
   }

@@ -248,10 +248,7 @@ Subcommand add_train(CLI::App& parent) {
   parser->add_option("--batch", a.batch, "Images a step (default: 128)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  parser
-      ->add_option(
-          "--lr", a.lr,
-          "Highest learning rate, after the warm-up and before the cosine (default: 0.002)")
+  parser->add_option("--lr", a.lr, "Highest learning rate of the schedule (default: 0.002)")
       ->type_name("RATE")
       ->check([](const std::string& text) -> std::string {
         double value = 0;
@@ -261,17 +258,20 @@ Subcommand add_train(CLI::App& parent) {
   parser
       ->add_option("--seed", a.seed,
                    "Of initial values, dropout and the order of the images (default: 0)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check([](const std::string& text) -> std::string {
+        if (text.find_first_not_of("0123456789") == std::string::npos) return {};
+        return fmt::format("The seed is {}, not a whole number of at least 0.", text);
+      });
   add_device_option(*parser, a.device);
   add_data_option(*parser, a.data);
   parser->add_option("--out", a.out, fmt::format("Folder of the run (default: {})", a.out))
       ->type_name("DIR");
-  parser->add_flag("--resume", a.resume,
-                   "Continue the run in --out, to the same parameters as if it had never stopped; "
-                   "options that are not given are the run's");
+  parser->add_flag("--resume", a.resume, "Continue the run in --out, with its options");
   parser->footer(
       "Writes model.safetensors (after every epoch), metrics.csv and report.html to --out.\n"
-      "Ctrl-C finishes the step, saves a checkpoint and ends with exit code 1.\n"
+      "Ctrl-C finishes the step, saves a checkpoint and ends with exit code 1. --resume goes on\n"
+      "from there to the same parameters, bit for bit, as if the run had never stopped.\n"
       "\n"
       "Examples:\n"
       "  tensorgrad train fashion-mnist\n"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "ops/primitives.h"
 #include "tensorgrad/ops.h"
@@ -142,9 +143,15 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
                                  by_offset[i]->name));
     }
   }
-  const SiteScope scope(site_);
-  const Tensor seed = seed_of(loss);
-  const std::vector<Tensor> grads = vjp(std::span(&loss, 1), wrt, std::span(&seed, 1));
+  // Derivatives and rebuilt nodes speak of the model's lines; what is made here, of the call's.
+  const std::vector<Tensor> grads = [&] {
+    const Tensor seed = [&] {
+      const SiteScope scope(site_);
+      return seed_of(loss);
+    }();
+    return vjp(std::span(&loss, 1), wrt, std::span(&seed, 1));
+  }();
+  std::optional<SiteScope> scope(std::in_place, site_);
   std::vector<Tensor> flat;
   for (const Tensor& g : grads) flat.push_back(prim::reshape(g, {g.size()}));
   Tensor gradient = prim::concat(flat, 0);
@@ -173,6 +180,7 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
   const Tensor seed_and_step = prim::input(InputRole::input, "key", {{3}, DType::u32}, site_);
   const Tensor key = random::fold_in(prim::slice(seed_and_step, {0}, {2}, {1}),
                                      prim::reshape(prim::slice(seed_and_step, {2}, {3}, {1}), {}));
+  scope.reset();
   graph = bind_context(graph, true, key);
   out->uses_key = uses(graph, seed_and_step);
   if (out->uses_key) graph.inputs.push_back(seed_and_step);
