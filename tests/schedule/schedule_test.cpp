@@ -148,7 +148,7 @@ TEST_P(Passes, CanBeSwitchedOff) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Passes, testing::ValuesIn(PassOptions::names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace tensorgrad

@@ -111,7 +111,7 @@ TEST_P(Workloads, GiveTheSameBitsTwice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Workloads, testing::ValuesIn(workload_names()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& test) { return test.param; });
 
 TEST(Operations, HaveTheRecordedResults) {
   if (backends().empty()) GTEST_SKIP() << "built without backends";
