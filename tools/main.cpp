@@ -1,6 +1,7 @@
 // The command `tensorgrad`.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <vector>
@@ -26,6 +27,14 @@ int run(int argc, char** argv) {
       "Exit codes: 0 good, 1 the job failed, 2 bad usage.");
   const std::vector<Subcommand> subcommands{add_devices(app), add_train(app), add_eval(app),
                                             add_inspect(app), add_bench(app)};
+  // The parser would only say that a subcommand is missing.
+  const bool known =
+      argc < 2 || argv[1][0] == '-' ||
+      std::ranges::any_of(
+          subcommands, [&](const Subcommand& s) { return s.parser->get_name() == argv[1]; });
+  if (!known) {
+    throw UsageError(fmt::format("There is no subcommand \"{}\".", argv[1]));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -519,17 +519,22 @@ class GroupLowering {
     return false;
   }
 
-  // A buffer that is both read and written must be read at the element written, before the write.
+  // A buffer that is both read and written must be read at the element written, before the write;
+  // and what it held before must be meant: that of a state, or a contraction's result. Another
+  // buffer gets its contents from this very kernel, whose loads of a stage run before its stores.
   void check_overwrites() {
     const Kernel& k = out_.kernel;
     for (std::size_t s = 0; s < k.nest.stages.size(); ++s) {
       for (const kernel::Store& store : k.nest.stages[s].stores) {
         if (!k.args[static_cast<std::size_t>(store.buffer)].read) continue;
         const bool own_acc = store.buffer == contraction_arg_;
+        const int buffer = out_.buffers[static_cast<std::size_t>(store.buffer)];
+        const bool has_contents =
+            own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
         for (std::size_t r = 0; r < k.nest.stages.size(); ++r) {
           for (const ExprNode& load : loads_of(k.nest.stages[r])) {
             if (load.buffer != store.buffer) continue;
-            if (load.index == store.index && r <= s) continue;
+            if (has_contents && load.index == store.index && r <= s) continue;
             if (disjoint(load.index, store.index)) continue;
             throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
                                 : "a buffer is read after it is overwritten"};

@@ -192,7 +192,7 @@ TEST_F(CommandTest, ErrorsOfUsageExitWithTwo) {
   };
   const std::vector<Case> cases{
       {{}, "subcommand is required"},
-      {{"fly"}, "fly"},
+      {{"fly"}, "There is no subcommand \"fly\"."},
       {{"train"}, "dataset is required"},
       {{"train", "cifar"}, "cifar"},
       {train("run", {"--model", "gpt"}), "gpt"},
@@ -225,7 +225,8 @@ TEST_F(CommandTest, FailedJobsExitWithOne) {
   EXPECT_EQ(no_run.exit_code, 1);
   EXPECT_THAT(no_run.err, StartsWith("error: There is no run in "));
 
-  const ProcessResult big = run(train("run", {"--batch", "201"}));
+  const ProcessResult big =
+      run({"train", "fashion-mnist", "--data", data(), "--out", run_folder(), "--batch", "201"});
   EXPECT_EQ(big.exit_code, 1);
   EXPECT_EQ(big.err, "error: A batch of 201 is more than the 200 training images.\n");
 
@@ -260,7 +261,8 @@ TEST_F(CommandTest, ListsDevices) {
   const ProcessResult r = run({"devices", "--json"});
   ASSERT_EQ(r.exit_code, 0) << r.err;
   std::vector<std::string> names;
-  for (const json& device : json::parse(r.out).at("devices")) {
+  const json listed = json::parse(r.out);
+  for (const json& device : listed.at("devices")) {
     names.push_back(device.at("name"));
     EXPECT_TRUE(device.contains(device.at("usable") ? "description" : "reason")) << device;
   }

