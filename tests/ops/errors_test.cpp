@@ -70,8 +70,8 @@ TEST(Errors, NameTheOpTheValuesAndTheLine) {
 
 TEST(Errors, OfComposedFunctionsNameTheUsersLine) {
   expect_error<ShapeError>([] { cross_entropy(x({4, 10}), x({5}, DType::i32)); },
-                           "cross_entropy: the targets' shape is [5], not [4], that of the logits "
-                           "[4, 10] without the classes.",
+                           "cross_entropy: the class indices have shape [5], not [4], which [4, 10] "
+                           "is without classes.",
                            __LINE__ - 3);
 }
 
