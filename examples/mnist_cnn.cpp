@@ -68,7 +68,7 @@ void run(int steps, const char* folder) {
 
 int main(int argc, char** argv) {
   try {
-    run(argc > 1 ? std::atoi(argv[1]) : 300, argc > 2 ? argv[2] : tg::fashion_mnist_folder);
+    run(argc > 1 ? std::stoi(argv[1]) : 300, argc > 2 ? argv[2] : tg::fashion_mnist_folder);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -40,7 +40,7 @@ double median(std::vector<double> values) {
 
 // Runs `f` until the time is over, at least 12 times; the milliseconds of each.
 template <class F>
-std::vector<double> timed(double seconds, F f) {
+std::vector<double> timed(double seconds, const F& f) {
   constexpr std::size_t least = 12;
   std::vector<double> out;
   const auto start = Clock::now();

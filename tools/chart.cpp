@@ -117,7 +117,7 @@ std::vector<double> nice_ticks(double low, double high, int count) {
   const double first = std::floor(low / step + 1e-9);
   const double last = std::max(first + 1, std::ceil(high / step - 1e-9));
   std::vector<double> ticks;
-  for (double i = first; i <= last; ++i) ticks.push_back(i * step);
+  for (int i = 0; first + i <= last; ++i) ticks.push_back((first + i) * step);
   return ticks;
 }
 

@@ -22,7 +22,9 @@ SiteScope::SiteScope(const Site& site) : outermost_(scope_site == nullptr) {
 SiteScope::~SiteScope() {
   if (outermost_) scope_site = nullptr;
 }
-const Site& SiteScope::resolve(const Site& site) { return scope_site ? *scope_site : site; }
+const Site& SiteScope::resolve(const Site& site) {
+  return scope_site ? *scope_site : site;  // NOLINT(bugprone-return-const-ref-from-parameter)
+}
 
 // Releases the operands without recursion: a chain of 100,000 nodes would overflow the stack.
 Node::~Node() {

@@ -218,7 +218,7 @@ Expr Pool::bitcast(Expr e, DType dtype) {
                      std::string(name(dtype)));
   }
   // A NaN loses its payload on the way through double, so that its bits are decided at run time.
-  if (from.fn == Fn::constant && from.value == from.value) {
+  if (from.fn == Fn::constant && !std::isnan(from.value)) {
     const double folded = evaluate(Fn::bitcast, from.dtype, dtype, std::span(&from.value, 1));
     if (folded == folded) return constant(folded, dtype);
   }

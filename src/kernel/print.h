@@ -48,7 +48,7 @@ class Printer {
   std::string operand(Part part, int strength) const;
   Text format(const IndexNode& n) const;
   Text format(const ExprNode& n) const;
-  bool is_named(Part part, const Text& text) const;
+  bool is_named(Part part, const Text& formatted) const;
 
   const Pool& pool_;
   std::unordered_map<std::int32_t, int> expr_uses_, index_uses_;

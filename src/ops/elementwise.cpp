@@ -99,7 +99,7 @@ RefArray reference(const Node& n, std::span<const RefArray* const> x) {
 }
 
 std::vector<Sample> samples_over(std::span<const DType> dtypes, std::size_t count, double low,
-                                 double high, std::vector<std::pair<double, double>> ranges,
+                                 double high, const std::vector<std::pair<double, double>>& ranges,
                                  bool condition_first) {
   std::vector<Sample> out;
   for (DType d : dtypes) {

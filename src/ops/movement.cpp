@@ -7,7 +7,6 @@
 namespace tensorgrad {
 namespace {
 
-using kernel::Expr;
 using kernel::Index;
 using kernel::Pool;
 using Tangents = std::span<const Tensor>;

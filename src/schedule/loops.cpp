@@ -11,7 +11,6 @@
 namespace tensorgrad::schedule {
 namespace {
 
-using kernel::Expr;
 using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;

@@ -43,7 +43,7 @@ class Puller {
         inlined_(std::move(inlined)),
         override_(std::move(on_member)) {}
 
-  Expr element(const Tensor& t, std::vector<Index> index, Expr cond) {
+  Expr element(const Tensor& t, const std::vector<Index>& index, Expr cond) {
     const Node& n = t.node();
     std::vector<std::int32_t> key{cond.id};
     for (Index i : index) key.push_back(i.id);
@@ -89,7 +89,7 @@ class Puller {
     for (std::size_t d = 0; d < s.index.size(); ++d) {
       if (from.shape()[d] == 1) s.index[d] = pool_.number(0);
     }
-    const Expr e = element(from, std::move(s.index), pool_.both(cond, s.valid));
+    const Expr e = element(from, s.index, pool_.both(cond, s.valid));
     if (!s.valid.defined()) return e;
     const ExprNode& node = pool_.node(e);
     // A load with this condition gives the 0 by itself.

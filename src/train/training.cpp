@@ -201,7 +201,7 @@ std::shared_ptr<Outcome> TrainingCore::step(const Feed& feed, const Site& site) 
                                 static_cast<std::uint32_t>(step)};
   auto inputs = ordered(feeds_.specs(), feed);
   inputs.push_back(std::as_bytes(std::span(numbers)));
-  if (c.uses_key) inputs.push_back(std::as_bytes(std::span(key)));
+  if (c.uses_key) inputs.emplace_back(std::as_bytes(std::span(key)));
   std::vector<DeviceBuffer*> states;
   for (const auto& b : buffers_) states.push_back(b.get());
   auto completion = c.program->run(inputs, states);

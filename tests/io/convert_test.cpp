@@ -55,9 +55,8 @@ TEST(Convert, DoublesRound) {
           "F64", std::vector<double>{0.1, 1e-50, -std::numeric_limits<double>::infinity(),
                                      static_cast<double>(std::numeric_limits<float>::max())})),
       ElementsAre(0.1F, 0.0F, -inf, std::numeric_limits<float>::max()));
-  EXPECT_THAT(message_of<FormatError>([] {
-                to_float_vector(tensor_of("F64", std::vector<double>{1, -1e39}));
-              }),
+  EXPECT_THAT(message_of<FormatError>(
+                  [] { to_float_vector(tensor_of("F64", std::vector<double>{1, -1e39})); }),
               AllOf(HasSubstr("Element 1 of tensor \"w\" of F64"), HasSubstr("-1e+39")));
 }
 

@@ -28,8 +28,7 @@ void write(const std::filesystem::path& path, std::span<const std::byte> bytes) 
 // Lets no file of the process grow beyond `bytes`, as on a full disk.
 class FileSizeLimit {
  public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
     getrlimit(RLIMIT_FSIZE, &old_limit_);
     const rlimit limit{bytes, old_limit_.rlim_max};
     setrlimit(RLIMIT_FSIZE, &limit);

@@ -129,9 +129,8 @@ TEST(Safetensors, RefusesToWriteWhatTheFormatCannotHold) {
   put(folder / "old.st", small_file());
   const auto refuse = [&](std::vector<SafeTensor> tensors,
                           std::map<std::string, std::string> meta) {
-    const std::string message = message_of<FormatError>([&] {
-      write_safetensors(folder / "old.st", {std::move(tensors), std::move(meta)});
-    });
+    const std::string message = message_of<FormatError>(
+        [&] { write_safetensors(folder / "old.st", {std::move(tensors), std::move(meta)}); });
     EXPECT_EQ(read_file(folder / "old.st"), small_file());
     EXPECT_EQ(folder.file_count(), 1U);
     return message;

@@ -216,8 +216,7 @@ void expect_refused(Kernel kernel, const std::function<void(Kernel&)>& breaks,
 TEST(KernelVerify, Buffers) {
   expect_refused(
       row_kernel(), [](Kernel& k) { k.args.pop_back(); }, "buffer b2 is not among its 2 arguments");
-  expect_refused(
-      row_kernel(), [](Kernel& k) { k.args[0].read = false; }, "b0, which is not read");
+  expect_refused(row_kernel(), [](Kernel& k) { k.args[0].read = false; }, "b0, which is not read");
   expect_refused(
       row_kernel(), [](Kernel& k) { k.args[1].written = false; }, "b1, which is not written");
   expect_refused(
@@ -230,14 +229,8 @@ TEST(KernelVerify, Loops) {
   expect_refused(
       row_kernel(), [](Kernel& k) { k.nest.stages[0].loops.clear(); },
       "loop variable i1, which is not in scope");
-  expect_refused(
-      row_kernel(),
-      [](Kernel& k) {
-        k.nest.outer = {0, 0};
-      },
-      "loop i0 twice");
-  expect_refused(
-      row_kernel(), [](Kernel& k) { k.nest.outer = {5}; }, "loop i5 of 2 loops");
+  expect_refused(row_kernel(), [](Kernel& k) { k.nest.outer = {0, 0}; }, "loop i0 twice");
+  expect_refused(row_kernel(), [](Kernel& k) { k.nest.outer = {5}; }, "loop i5 of 2 loops");
   expect_refused(
       row_kernel(), [](Kernel& k) { k.loops[1].extent = 15; }, "to have extent 16, but it has 15");
 }

@@ -8,12 +8,10 @@ namespace tensorgrad {
 namespace {
 
 using testing::check_function;
-using testing::check_gradients;
 using testing::Doubles;
 using testing::evaluate;
 using testing::expect_near;
 using testing::input;
-using testing::literal;
 using testing::message_of;
 using testing::scattered;
 

@@ -58,8 +58,8 @@ TEST(Errors, NameTheOpTheValuesAndTheLine) {
   expect_error<ShapeError>([] { concat({x({2, 3}), x({2, 4})}, 0); },
                            "concat: part 1 of shape [2, 4] does not join [2, 3] along axis 0.",
                            __LINE__ - 2);
-  expect_error<ShapeError>([] { squeeze(x({2, 3}), 0); }, "squeeze: dimension 0 of [2, 3] is not 1.",
-                           __LINE__ - 1);
+  expect_error<ShapeError>([] { squeeze(x({2, 3}), 0); },
+                           "squeeze: dimension 0 of [2, 3] is not 1.", __LINE__ - 1);
   expect_error<ShapeError>([] { narrow(x({5}), 0, 3, 4); },
                            "narrow: 4 elements from 3 leave dimension 0 of [5].", __LINE__ - 1);
   expect_error<ShapeError>([] { array(std::span<const float>(), {2}); },
@@ -69,10 +69,11 @@ TEST(Errors, NameTheOpTheValuesAndTheLine) {
 }
 
 TEST(Errors, OfComposedFunctionsNameTheUsersLine) {
-  expect_error<ShapeError>([] { cross_entropy(x({4, 10}), x({5}, DType::i32)); },
-                           "cross_entropy: the class indices have shape [5], not [4], which [4, 10] "
-                           "is without classes.",
-                           __LINE__ - 3);
+  expect_error<ShapeError>(
+      [] { cross_entropy(x({4, 10}), x({5}, DType::i32)); },
+      "cross_entropy: the class indices have shape [5], not [4], which [4, 10] "
+      "is without classes.",
+      __LINE__ - 3);
 }
 
 TEST(Errors, OfTransformsNameTheOp) {
@@ -107,9 +108,9 @@ struct Two {
 class CompileErrors : public testing::Test {
  protected:
   static Training<Line> compile_line() {
-    return compile(
-        Line{}, [](const Line& m, const Inputs& in) { return mean(square(m.head(in["x"]))); },
-        {.inputs = {{"x", {3, 4}}}, .device = "reference"});
+    return compile(Line{},
+                   [](const Line& m, const Inputs& in) { return mean(square(m.head(in["x"]))); },
+                   {.inputs = {{"x", {3, 4}}}, .device = "reference"});
   }
 };
 
@@ -135,9 +136,9 @@ TEST_F(CompileErrors, FeedsAreCheckedBeforeAnythingRuns) {
 
 TEST_F(CompileErrors, WrongProductsNameTheParameter) {
   const auto compile_wrong = [] {
-    return compile(
-        Line{}, [](const Line& m, const Inputs& in) { return mean(matmul(in["x"], m.head.W)); },
-        {.inputs = {{"x", {3, 5}}}, .device = "reference"});
+    return compile(Line{},
+                   [](const Line& m, const Inputs& in) { return mean(matmul(in["x"], m.head.W)); },
+                   {.inputs = {{"x", {3, 5}}}, .device = "reference"});
   };
   const unsigned line = __LINE__ - 3;
   expect_error<ShapeError>([&] { compile_wrong(); },
@@ -148,23 +149,21 @@ TEST_F(CompileErrors, WrongProductsNameTheParameter) {
 
 TEST_F(CompileErrors, UnusedParametersAreNamed) {
   std::vector<std::string> warnings;
-  compile(
-      Two{}, [](const Two& m, const Inputs& in) { return mean(m.used(in["x"])); },
-      {.inputs = {{"x", {3, 4}}},
-       .device = "reference",
-       .warn = [&](const std::string& w) { warnings.push_back(w); }});
-  EXPECT_EQ(warnings,
-            (std::vector<std::string>{
-                "the loss never uses parameter `spare.W`; it is not trained.",
-                "the loss never uses parameter `spare.b`; it is not trained."}));
+  compile(Two{}, [](const Two& m, const Inputs& in) { return mean(m.used(in["x"])); },
+          {.inputs = {{"x", {3, 4}}}, .device = "reference", .warn = [&](const std::string& w) {
+             warnings.push_back(w);
+           }});
+  EXPECT_EQ(warnings, (std::vector<std::string>{
+                          "the loss never uses parameter `spare.W`; it is not trained.",
+                          "the loss never uses parameter `spare.b`; it is not trained."}));
 }
 
 TEST_F(CompileErrors, ARandomOperationOutsideOfTrainingNeedsAKey) {
   auto training = compile_line();
   const std::vector<float> good(12, 1.0F);
-  auto forward = training.attach(
-      [](const Line& m, const Inputs& in) { return m.head(dropout(in["x"], 0.5)); },
-      {.inputs = {{"x", {3, 4}}}});
+  auto forward =
+      training.attach([](const Line& m, const Inputs& in) { return m.head(dropout(in["x"], 0.5)); },
+                      {.inputs = {{"x", {3, 4}}}});
   EXPECT_EQ(forward.run({{"x", good}}).value().size(), 6U) << "dropout is off in evaluation";
 }
 

@@ -163,9 +163,7 @@ std::vector<double> run(Case& c, const LowerScatter& l) {
 
 /// Whether a lowering is of one of the kinds that `run` takes.
 template <class L>
-constexpr bool is_run = requires(Case& c, const L& l) {
-  run(c, l);
-};
+constexpr bool is_run = requires(Case& c, const L& l) { run(c, l); };
 
 std::vector<std::string> lowered_rows() {
   std::vector<std::string> out;

@@ -177,16 +177,12 @@ TEST(Random, Errors) {
               HasSubstr("bits: the key is f32, not u32.\n  at "));
   EXPECT_THAT(message_of([&] { random::split(prim::full({3}, 0, DType::u32)); }),
               HasSubstr("split: the key has shape [3], not [2]."));
-  EXPECT_THAT(message_of([&] {
-                random::uniform(key, {2, -1});
-              }),
+  EXPECT_THAT(message_of([&] { random::uniform(key, {2, -1}); }),
               HasSubstr("uniform: shape [2, -1] has a negative extent."));
   EXPECT_THAT(message_of([&] { random::uniform(key, {2}, 3, 1); }),
               HasSubstr("uniform: [3, 1) is not a range of f32."));
   EXPECT_THAT(
-      message_of([&] {
-        random::normal(key, {65536, 65536, 1});
-      }),
+      message_of([&] { random::normal(key, {65536, 65536, 1}); }),
       HasSubstr("normal: shape [65536, 65536, 1] has more elements than a key has counters"));
   EXPECT_THAT(message_of([&] { random::bernoulli(key, 1.5, {2}); }),
               HasSubstr("bernoulli: the probability is 1.5, not in [0, 1]."));

@@ -117,9 +117,7 @@ TEST(ScatterAdd, AddsRepeatsAndDropsOutOfRange) {
 // --------------------------------------------------------------------------------------
 
 TEST(RowErrors, Elementwise) {
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::add(ones({2, 3}), ones({3, 2}));
-              }),
+  EXPECT_THAT(message_of<ShapeError>([] { prim::add(ones({2, 3}), ones({3, 2})); }),
               StartsWith("add: shapes differ: [2, 3] and [3, 2].\n  at "));
   EXPECT_THAT(message_of<DTypeError>([] { prim::add(ones({2}), ones({2}, DType::i32)); }),
               StartsWith("add: dtypes differ: f32 and i32.\n"));
@@ -134,49 +132,36 @@ TEST(RowErrors, Elementwise) {
 TEST(RowErrors, DotGeneral) {
   const Tensor a = ones({2, 3});
   EXPECT_THAT(
-      message_of<ShapeError>([&] {
-        prim::dot_general(a, ones({4, 5}), {{}, {}, {1}, {0}});
-      }),
+      message_of<ShapeError>([&] { prim::dot_general(a, ones({4, 5}), {{}, {}, {1}, {0}}); }),
       StartsWith("dot_general: contracted extents differ: 3 along axis 1 of [2, 3], 4 along "
                  "axis 0 of [4, 5].\n"));
   EXPECT_THAT(
-      message_of<ShapeError>([&] {
-        prim::dot_general(a, a, {{}, {}, {2}, {0}});
-      }),
+      message_of<ShapeError>([&] { prim::dot_general(a, a, {{}, {}, {2}, {0}}); }),
       StartsWith("dot_general: axis 2 is out of range for the left operand of shape [2, 3].\n"));
   EXPECT_THAT(
-      message_of<ShapeError>([&] {
-        prim::dot_general(a, a, {{0}, {0}, {0}, {1}});
-      }),
+      message_of<ShapeError>([&] { prim::dot_general(a, a, {{0}, {0}, {0}, {1}}); }),
       StartsWith("dot_general: axis 0 of the left operand of shape [2, 3] is named twice.\n"));
   EXPECT_THAT(
-      message_of<ShapeError>([&] {
-        prim::dot_general(a, a, {{}, {}, {0, 1}, {0}});
-      }),
+      message_of<ShapeError>([&] { prim::dot_general(a, a, {{}, {}, {0, 1}, {0}}); }),
       StartsWith("dot_general: 2 contracted axes of the left operand are paired with 1 of the "
                  "right.\n"));
-  EXPECT_THAT(message_of<DTypeError>([&] {
-                prim::dot_general(a, ones({3}, DType::i32), {{}, {}, {1}, {0}});
-              }),
+  EXPECT_THAT(message_of<DTypeError>(
+                  [&] { prim::dot_general(a, ones({3}, DType::i32), {{}, {}, {1}, {0}}); }),
               StartsWith("dot_general: takes f32, not i32.\n"));
 }
 
 TEST(RowErrors, Conv) {
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::conv(ones({2, 3}), ones({4, 3, 3}), plain_1d);
-              }),
+  EXPECT_THAT(message_of<ShapeError>([] { prim::conv(ones({2, 3}), ones({4, 3, 3}), plain_1d); }),
               StartsWith("conv: the input of shape [2, 3] has no spatial dimension after its first "
                          "two.\n"));
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::conv(ones({2, 3, 9}), ones({4, 2, 3}), plain_1d);
-              }),
-              StartsWith("conv: an input of shape [2, 3, 9] has 3 channels, but a kernel of shape "
-                         "[4, 2, 3] with groups = 1 takes 2.\n"));
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::conv(ones({2, 3, 4}), ones({4, 3, 5}), plain_1d);
-              }),
-              StartsWith("conv: the kernel is larger than the padded input in spatial dimension 0: "
-                         "extent 5 with dilation 1 spans 5 elements, the input has 0 + 4 + 0.\n"));
+  EXPECT_THAT(
+      message_of<ShapeError>([] { prim::conv(ones({2, 3, 9}), ones({4, 2, 3}), plain_1d); }),
+      StartsWith("conv: an input of shape [2, 3, 9] has 3 channels, but a kernel of shape "
+                 "[4, 2, 3] with groups = 1 takes 2.\n"));
+  EXPECT_THAT(
+      message_of<ShapeError>([] { prim::conv(ones({2, 3, 4}), ones({4, 3, 5}), plain_1d); }),
+      StartsWith("conv: the kernel is larger than the padded input in spatial dimension 0: "
+                 "extent 5 with dilation 1 spans 5 elements, the input has 0 + 4 + 0.\n"));
   EXPECT_THAT(message_of<ShapeError>([] {
                 prim::conv(ones({2, 4, 9}), ones({3, 2, 3}), conv_options({1}, {0}, {0}, {1}, 2));
               }),
@@ -194,19 +179,14 @@ TEST(RowErrors, Conv) {
 }
 
 TEST(RowErrors, GatherAndScatter) {
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::gather(ones({2, 3}), i32({1}, {0}), 2);
-              }),
+  EXPECT_THAT(message_of<ShapeError>([] { prim::gather(ones({2, 3}), i32({1}, {0}), 2); }),
               StartsWith("gather: axis 2 is out of range for shape [2, 3].\n"));
-  EXPECT_THAT(message_of<DTypeError>([] {
-                prim::gather(ones({2, 3}), ones({1}), 0);
-              }),
+  EXPECT_THAT(message_of<DTypeError>([] { prim::gather(ones({2, 3}), ones({1}), 0); }),
               StartsWith("gather: the indices are f32, not i32.\n"));
-  EXPECT_THAT(message_of<ShapeError>([] {
-                prim::scatter_add(i32({3}, {0, 1, 2}), ones({2, 4}), 0, 5);
-              }),
-              StartsWith("scatter_add: updates of shape [2, 4] do not have the shape [3] of the "
-                         "indices from axis 0 on.\n"));
+  EXPECT_THAT(
+      message_of<ShapeError>([] { prim::scatter_add(i32({3}, {0, 1, 2}), ones({2, 4}), 0, 5); }),
+      StartsWith("scatter_add: updates of shape [2, 4] do not have the shape [3] of the "
+                 "indices from axis 0 on.\n"));
 }
 
 }  // namespace

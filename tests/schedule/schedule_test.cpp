@@ -102,7 +102,7 @@ TEST(Schedule, MemoryIsReused) {
 
 TEST(Schedule, UnknownPassesAreRefused) {
   try {
-    PassOptions("-fuse_everything");
+    const PassOptions options("-fuse_everything");
     FAIL();
   } catch (const ValueError& e) {
     EXPECT_THAT(e.what(), HasSubstr("there is no pass `fuse_everything`; there are simplify"));

@@ -107,7 +107,9 @@ TEST(Schedule, ParseErrors) {
   EXPECT_EQ(message(R"({"kind":"multi_step","lr":1,"factor":0.5,"milestones":3})"),
             "schedule: \"milestones\" is not a list in a \"multi_step\".");
   std::string deep = "1";
-  for (int i = 0; i < 40; ++i) deep = R"({"kind":"warmup","steps":1,"after":)" + deep + "}";
+  for (int i = 0; i < 40; ++i) {
+    deep.insert(0, R"({"kind":"warmup","steps":1,"after":)").append(1, '}');
+  }
   EXPECT_EQ(message(deep.c_str()), "schedule: more than 32 schedules lie in each other.");
   EXPECT_EQ(message_of<ValueError>([] { Schedule::parse("-1"); }),
             "learning rate: the value is -1, not a finite number of at least 0.");

@@ -12,7 +12,6 @@
 
 namespace tensorgrad::llvm_ir {
 
-using kernel::Combiner;
 using kernel::Expr;
 using kernel::ExprNode;
 using kernel::Fn;

@@ -446,7 +446,7 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
     for (int level = 0; level < opened; ++level) close();
   }
   for (std::size_t slot = 0; slot < running.size(); ++slot) {
-    const Running item = running[slot];
+    const Running& item = running[slot];
     expressions_.bind_accumulator(index, static_cast<int>(slot), [this, item, element] {
       const int depth = writer_.depth();
       Rendered result{{}, depth, false};

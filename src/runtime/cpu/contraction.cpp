@@ -331,10 +331,11 @@ std::unique_ptr<Runner> build_conv(const Conv& conv, bool own_layouts, int threa
     const memory b = runner->as_input(second.second, second_desc);
     const bool direct_result = result.second.get_desc() == result_desc;
     const memory c = direct_result ? result.second : runner->scratch(result_desc);
-    runner->add(primitive, {{first.first, a},
-                            {second.first, b},
-                            {result.first, c},
-                            {DNNL_ARG_SCRATCHPAD, runner->scratch(pd.scratchpad_desc())}});
+    runner->add(std::move(primitive),
+                {{first.first, a},
+                 {second.first, b},
+                 {result.first, c},
+                 {DNNL_ARG_SCRATCHPAD, runner->scratch(pd.scratchpad_desc())}});
     if (!direct_result) runner->add_reorder(c, result.second);
   };
 

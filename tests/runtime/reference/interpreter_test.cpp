@@ -63,9 +63,7 @@ TEST(Interpreter, UnboundAndWronglyBoundLeavesAreErrors) {
     return "no error";
   };
   EXPECT_THAT(message(nullptr), StartsWith("input `x` is not bound to a value.\n"));
-  EXPECT_THAT(message([](const Node&) {
-                return RefArray{{{3}, DType::f32}, {1, 2, 3}};
-              }),
+  EXPECT_THAT(message([](const Node&) { return RefArray{{{3}, DType::f32}, {1, 2, 3}}; }),
               StartsWith("input `x` of type f32[2] is bound to 3 elements of type f32[3].\n"));
 }
 
