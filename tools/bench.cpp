@@ -164,7 +164,7 @@ int run(const BenchArguments& a) {
 
 Subcommand add_bench(CLI::App& parent) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App* parser = parent.add_subcommand("bench", "Times the fixed workloads");
+  CLI::App* parser = parent.add_subcommand("bench", "Times the fixed workloads on a device.");
   parser
       ->add_option(
           "works", arguments->works,
