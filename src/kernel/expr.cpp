@@ -28,6 +28,15 @@ std::size_t hash_of(const ExprNode& n) {
   return seed;
 }
 
+void require_bool(const Pool& pool, Expr e, const char* what) {
+  if (pool.node(e).dtype != DType::bool_) {
+    throw GraphError(std::string(what) + " is a bool, not " +
+                     std::string(name(pool.node(e).dtype)));
+  }
+}
+
+}  // namespace
+
 bool is_commutative(Fn fn) {
   switch (fn) {
     case Fn::add:
@@ -44,15 +53,6 @@ bool is_commutative(Fn fn) {
       return false;
   }
 }
-
-void require_bool(const Pool& pool, Expr e, const char* what) {
-  if (pool.node(e).dtype != DType::bool_) {
-    throw GraphError(std::string(what) + " is a bool, not " +
-                     std::string(name(pool.node(e).dtype)));
-  }
-}
-
-}  // namespace
 
 bool ExprNode::operator==(const ExprNode& other) const {
   return fn == other.fn && dtype == other.dtype && args[0] == other.args[0] &&

@@ -102,6 +102,8 @@ enum class Fn : std::uint8_t {
 const char* name(Fn fn);
 /// Number of operands of a scalar operation; 0 for leaves.
 int arity(Fn fn);
+/// Whether a binary operation gives the same whichever operand comes first.
+bool is_commutative(Fn fn);
 /// Whether `fn` takes operands of `operand` (for select: the dtype of its second and third).
 bool accepts(Fn fn, DType operand);
 

@@ -19,17 +19,8 @@ constexpr std::size_t conjunct_limit = 16;
 
 /// The comparison with its operands swapped, or `fn` where the order does not matter.
 std::optional<Fn> swapped(Fn fn) {
+  if (is_commutative(fn)) return fn;
   switch (fn) {
-    case Fn::add:
-    case Fn::mul:
-    case Fn::min:
-    case Fn::max:
-    case Fn::bit_and:
-    case Fn::bit_or:
-    case Fn::bit_xor:
-    case Fn::eq:
-    case Fn::ne:
-      return fn;
     case Fn::lt:
       return Fn::gt;
     case Fn::le:

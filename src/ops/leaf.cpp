@@ -40,114 +40,83 @@ RefArray no_reference(const Node& node, std::span<const RefArray* const>) {
 
 std::vector<Sample> no_samples() { return {}; }
 
+Op leaf_row(std::string_view name, std::string_view doc, Lowering lowering,
+            ReferenceRule reference) {
+  return {.name = name,
+          .doc = doc,
+          .infer = infer_leaf,
+          .jvp = JvpRule{no_tangent},
+          .transpose = NotLinear{},
+          .vmap = vmap_leaf,
+          .lowering = std::move(lowering),
+          .reference = reference,
+          .samples = no_samples,
+          .ulp = 0};
+}
+
+RefArray reference_constant(const Node& n, std::span<const RefArray* const>) {
+  return {n.type, {n.attr<ConstantAttr>().value}};
+}
+
+RefArray reference_iota(const Node& n, std::span<const RefArray* const>) {
+  RefArray out{n.type, std::vector<double>(static_cast<std::size_t>(numel(n.type.shape)))};
+  const auto axis = static_cast<std::size_t>(n.attr<AxisAttr>().axis);
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    out.data[i] = static_cast<double>(unravel(static_cast<std::int64_t>(i), n.type.shape)[axis]);
+  }
+  return out;
+}
+
+RefArray reference_data(const Node& n, std::span<const RefArray* const>) {
+  const auto& bytes = n.attr<DataAttr>().data->bytes;
+  RefArray out{n.type, {}};
+  const std::size_t size = info(n.type.dtype).bytes;
+  for (std::size_t i = 0; i < bytes.size(); i += size) {
+    const auto read = [&]<class T>(T v) {
+      std::memcpy(&v, &bytes[i], sizeof v);
+      out.data.push_back(static_cast<double>(v));
+    };
+    switch (n.type.dtype) {
+      case DType::bool_:
+        read(std::uint8_t{});
+        break;
+      case DType::i32:
+        read(std::int32_t{});
+        break;
+      case DType::u32:
+        read(std::uint32_t{});
+        break;
+      case DType::f32:
+        read(float{});
+        break;
+    }
+  }
+  return out;
+}
+
+Expr lower_constant(Pool& pool, const Node& n, std::span<const Index>) {
+  return pool.constant(n.attr<ConstantAttr>().value, n.type.dtype);
+}
+Expr lower_iota(Pool& pool, const Node& n, std::span<const Index> index) {
+  return pool.from_index(index[static_cast<std::size_t>(n.attr<AxisAttr>().axis)], n.type.dtype);
+}
+
 enum Row : std::size_t { constant, iota, data, input, training_flag, step_key, row_count };
 
 std::span<const Op> rows() {
   static const Op table[row_count] = {
-      {.name = "constant",
-       .doc = "A number as a rank-0 tensor.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerGenerate{[](Pool& pool, const Node& n, std::span<const Index>) {
-         return pool.constant(n.attr<ConstantAttr>().value, n.type.dtype);
-       }},
-       .reference =
-           [](const Node& n, std::span<const RefArray* const>) {
-             return RefArray{n.type, {n.attr<ConstantAttr>().value}};
-           },
-       .samples = no_samples,
-       .ulp = 0},
-      {.name = "iota",
-       .doc = "0, 1, 2, … along one axis.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerGenerate{[](Pool& pool, const Node& n, std::span<const Index> index) {
-         return pool.from_index(index[static_cast<std::size_t>(n.attr<AxisAttr>().axis)],
-                                n.type.dtype);
-       }},
-       .reference =
-           [](const Node& n, std::span<const RefArray* const>) {
-             RefArray out{n.type,
-                          std::vector<double>(static_cast<std::size_t>(numel(n.type.shape)))};
-             for (std::size_t i = 0; i < out.data.size(); ++i) {
-               out.data[i] = static_cast<double>(
-                   unravel(static_cast<std::int64_t>(i),
-                           n.type.shape)[static_cast<std::size_t>(n.attr<AxisAttr>().axis)]);
-             }
-             return out;
-           },
-       .samples = no_samples,
-       .ulp = 0},
-      {.name = "data",
-       .doc = "A literal array from host memory.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerLeaf{},
-       .reference =
-           [](const Node& n, std::span<const RefArray* const>) {
-             const auto& bytes = n.attr<DataAttr>().data->bytes;
-             RefArray out{n.type, {}};
-             const std::size_t size = info(n.type.dtype).bytes;
-             for (std::size_t i = 0; i < bytes.size(); i += size) {
-               const auto read = [&]<class T>(T v) {
-                 std::memcpy(&v, &bytes[i], sizeof v);
-                 out.data.push_back(static_cast<double>(v));
-               };
-               switch (n.type.dtype) {
-                 case DType::bool_:
-                   read(std::uint8_t{});
-                   break;
-                 case DType::i32:
-                   read(std::int32_t{});
-                   break;
-                 case DType::u32:
-                   read(std::uint32_t{});
-                   break;
-                 case DType::f32:
-                   read(float{});
-                   break;
-               }
-             }
-             return out;
-           },
-       .samples = no_samples,
-       .ulp = 0},
-      {.name = "input",
-       .doc = "A placeholder for a fed array, a parameter or another state.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerLeaf{},
-       .reference = no_reference,
-       .samples = no_samples,
-       .ulp = 0},
-      {.name = "training_flag",
-       .doc = "A bool: whether the program trains. Bound when a program is compiled.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerLeaf{},
-       .reference = no_reference,
-       .samples = no_samples,
-       .ulp = 0},
-      {.name = "step_key",
-       .doc = "The random key of one stochastic call. Bound when a program is compiled.",
-       .infer = infer_leaf,
-       .jvp = JvpRule{no_tangent},
-       .transpose = NotLinear{},
-       .vmap = vmap_leaf,
-       .lowering = LowerLeaf{},
-       .reference = no_reference,
-       .samples = no_samples,
-       .ulp = 0},
+      leaf_row("constant", "A number as a rank-0 tensor.", LowerGenerate{lower_constant},
+               reference_constant),
+      leaf_row("iota", "0, 1, 2, … along one axis.", LowerGenerate{lower_iota}, reference_iota),
+      leaf_row("data", "A literal array from host memory.", LowerLeaf{}, reference_data),
+      leaf_row("input", "A placeholder for a fed array, a parameter or another state.", LowerLeaf{},
+               no_reference),
+      leaf_row("training_flag",
+               "A bool: whether the program trains. Bound when a program is compiled.", LowerLeaf{},
+               no_reference),
+      leaf_row("step_key",
+               "The random key of one stochastic call. Bound when a program is compiled.",
+               LowerLeaf{}, no_reference),
   };
   return table;
 }

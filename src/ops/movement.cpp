@@ -70,7 +70,7 @@ Op view_row(std::string_view name, std::string_view doc, InferRule infer, Transp
 // ---- reshape -------------------------------------------------------------------------------------
 
 Op reshape_row() {
-  return view_row(
+  Op row = view_row(
       "reshape", "The same elements in row-major order under another shape.",
       [](const Op&, Operands x, const Attrs& attrs, const Site& site) -> Type {
         const Shape& to = std::get<ShapeAttr>(attrs).shape;
@@ -123,6 +123,8 @@ Op reshape_row() {
         s.push_back({{{{4, 6}, DType::bool_}}, ShapeAttr{{2, 12}, {}}});
         return s;
       });
+  std::get<LowerView>(row.lowering.value).keeps_order = true;
+  return row;
 }
 
 // ---- permute -------------------------------------------------------------------------------------
@@ -450,52 +452,6 @@ Op flip_row() {
       });
 }
 
-// ---- tags ----------------------------------------------------------------------------------------
-
-Source lower_identity(Pool&, const Node&, std::span<const Index> index) {
-  return {0, {index.begin(), index.end()}, {}};
-}
-RefArray reference_identity(const Node& n, RefOperands x) { return {n.type, x[0]->data}; }
-std::vector<Sample> tag_samples() {
-  return {{{{{3, 4}, DType::f32}}, NameAttr{"tag"}}, {{{{}, DType::f32}}, NameAttr{"tag"}}};
-}
-Type infer_same(const Op&, Operands x, const Attrs&, const Site&) {
-  return {x[0].shape(), x[0].dtype()};
-}
-
-Op capture_row() {
-  return {.name = "capture",
-          .doc = "Passes a value through and makes it readable under a name.",
-          .infer = infer_same,
-          .jvp = JvpRule{[](const Tensor&, Tangents t) { return t[0]; }},
-          .transpose = TransposeRule{[](const Tensor&, const Tensor& ct, Batched) {
-            return Cotangents{ct};
-          }},
-          .vmap = vmap_elementwise,
-          .lowering = LowerView{lower_identity},
-          .reference = reference_identity,
-          .samples = tag_samples,
-          .ulp = 0};
-}
-Op named_row() {
-  Op row = capture_row();
-  row.name = "named";
-  row.doc = "Passes a value through under the name that messages give it: a parameter.";
-  return row;
-}
-Op stop_gradient_row() {
-  return {.name = "stop_gradient",
-          .doc = "Passes a value through with a zero derivative.",
-          .infer = infer_same,
-          .jvp = JvpRule{[](const Tensor&, Tangents) { return Tensor(); }},
-          .transpose = NotLinear{},
-          .vmap = vmap_elementwise,
-          .lowering = LowerView{lower_identity},
-          .reference = reference_identity,
-          .samples = [] { return std::vector<Sample>{}; },
-          .ulp = 0};
-}
-
 // ---- concat --------------------------------------------------------------------------------------
 
 Op concat_row() {
@@ -586,23 +542,11 @@ Op concat_row() {
       .ulp = 0};
 }
 
-enum Row : std::size_t {
-  reshape,
-  permute,
-  broadcast,
-  slice,
-  pad,
-  flip,
-  concat,
-  capture,
-  named,
-  stop
-};
+enum Row : std::size_t { reshape, permute, broadcast, slice, pad, flip, concat };
 
 std::span<const Op> rows() {
-  static const Op table[] = {reshape_row(), permute_row(),      broadcast_row(), slice_row(),
-                             pad_row(),     flip_row(),         concat_row(),    capture_row(),
-                             named_row(),   stop_gradient_row()};
+  static const Op table[] = {reshape_row(), permute_row(), broadcast_row(), slice_row(),
+                             pad_row(),     flip_row(),    concat_row()};
   return table;
 }
 
@@ -662,15 +606,6 @@ Tensor flip(const Tensor& x, const std::vector<int>& axes, const Site& site) {
 Tensor concat(std::span<const Tensor> parts, int axis, const Site& site) {
   if (parts.size() == 1) return parts[0];
   return make(rows()[Row::concat], {parts.begin(), parts.end()}, AxisAttr{axis, 0}, site);
-}
-Tensor capture(const std::string& name, const Tensor& x, const Site& site) {
-  return make(rows()[Row::capture], {x}, NameAttr{name}, site);
-}
-Tensor named(const std::string& name, const Tensor& x, const Site& site) {
-  return make(rows()[Row::named], {x}, NameAttr{name}, site);
-}
-Tensor stop_gradient(const Tensor& x, const Site& site) {
-  return make(rows()[Row::stop], {x}, std::monostate{}, site);
 }
 Tensor move_to_front(const Tensor& x, int from) {
   std::vector<int> axes{from};

@@ -68,15 +68,17 @@ Tensor pad(const Tensor& x, const Shape& low, const Shape& high, const Shape& in
            const Site& site = Site::current());
 Tensor flip(const Tensor& x, const std::vector<int>& axes, const Site& site = Site::current());
 Tensor concat(std::span<const Tensor> parts, int axis, const Site& site = Site::current());
+/// Moves the dimension `from` to the front.
+Tensor move_to_front(const Tensor& x, int from);
+/// Repeats `x` along a new leading dimension.
+Tensor add_leading(const Tensor& x, std::int64_t size);
+
+// tags (ops/tags.cpp)
 Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value under a name for messages; always a new node.
 Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
-/// Moves the dimension `from` to the front.
-Tensor move_to_front(const Tensor& x, int from);
-/// Repeats `x` along a new leading dimension.
-Tensor add_leading(const Tensor& x, std::int64_t size);
 
 // reductions (ops/reduce.cpp): `axes` sorted and distinct; the dimensions vanish
 Tensor reduce(kernel::Combiner combiner, const Tensor& x, const std::vector<int>& axes,
@@ -128,6 +130,7 @@ namespace tensorgrad {
 std::span<const Op> leaf_ops();
 std::span<const Op> elementwise_ops();
 std::span<const Op> movement_ops();
+std::span<const Op> tag_ops();
 std::span<const Op> reduce_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();

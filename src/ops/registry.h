@@ -60,6 +60,7 @@ struct LowerMap {
 /// Index arithmetic: reshape, permute, broadcast, slice, pad, capture. Direct views of one operand.
 struct LowerView {
   Source (*fn)(kernel::Pool&, const Node&, std::span<const kernel::Index> index);
+  bool keeps_order = false;  ///< the same elements in the same row-major order (reshape, tags)
 };
 /// Joins operands along `axis` (AxisAttr).
 struct LowerConcat {};

@@ -141,6 +141,13 @@ std::optional<Location> will_be_stored(const Node& n) {
 
 }  // namespace
 
+std::optional<std::pair<const Node*, std::int64_t>> dense_access(const Tensor& t,
+                                                                 const Locate& locate) {
+  const auto s = strided(t, locate);
+  if (!s || !is_dense({0, 0, s->strides}, t.shape())) return std::nullopt;
+  return std::pair(s->node, s->offset);
+}
+
 std::optional<DotAccess> dot_access(const Node& n, const Locate& locate) {
   const auto& d = n.attr<DotAttr>();
   const Tensor& a = n.operand(0);
@@ -174,13 +181,9 @@ std::unordered_set<const Node*> prepare_contractions(Graph& graph) {
     if (lowering_as<LowerConv>(n)) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {
-        const auto s = strided(t, will_be_stored);
-        const Node& base = s ? *s->node : t.node();
-        if (s && is_dense({0, 0, s->strides}, t.shape())) {
-          if (!base.operands.empty()) forced.insert(&base);
-        } else {
-          forced.insert(&t.node());
-        }
+        const auto s = dense_access(t, will_be_stored);
+        const Node* base = s ? s->first : &t.node();
+        if (!base->operands.empty()) forced.insert(base);
       }
       return keep();
     }

@@ -8,6 +8,7 @@
 
 #include "kernel/visit.h"
 #include "ops/rules.h"
+#include "schedule/pull.h"
 #include "schedule/state.h"
 
 namespace tensorgrad::schedule {
@@ -24,126 +25,6 @@ using kernel::Pool;
 // A reason why a group cannot be one kernel; caught in `lower`.
 struct Unfit {
   std::string why;
-};
-
-// Builds expressions of tensors' elements, inlining what is not stored.
-class Puller {
- public:
-  // What the group computes itself: elements of reductions are accumulators, stored maps are
-  // inlined. Called with the element's index; an undefined result means: inline, or load.
-  using Override = std::function<Expr(const Node&, std::span<const Index>)>;
-  // The kernel argument of a plan buffer.
-  using Argument = std::function<int(int buffer)>;
-
-  Puller(const State& s, Pool& pool, Argument argument, std::set<const Node*> inlined,
-         Override on_member)
-      : s_(s),
-        pool_(pool),
-        argument_(std::move(argument)),
-        inlined_(std::move(inlined)),
-        override_(std::move(on_member)) {}
-
-  Expr element(const Tensor& t, const std::vector<Index>& index, Expr cond) {
-    const Node& n = t.node();
-    std::vector<std::int32_t> key{cond.id};
-    for (Index i : index) key.push_back(i.id);
-    const auto memo_key = std::make_pair(&n, std::move(key));
-    if (const auto it = memo_.find(memo_key); it != memo_.end()) return it->second;
-    const Expr e = build(n, index, cond);
-    memo_[memo_key] = e;
-    return e;
-  }
-
-  // The same, for a node that is stored but must be computed here.
-  Expr compute(const Node& n, const std::vector<Index>& index, Expr cond) {
-    return std::visit([&](const auto& l) { return by(l, n, index, cond); }, *n.op->lowering);
-  }
-
-  Expr load(const Location& at, DType dtype, std::span<const Index> index, Expr cond) {
-    return pool_.load(argument_(at.buffer), flat(at, index), cond, dtype);
-  }
-  Index flat(const Location& at, std::span<const Index> index) {
-    Index sum = pool_.number(at.offset);
-    for (std::size_t d = 0; d < index.size(); ++d) {
-      sum = pool_.add(sum, pool_.mul(index[d], at.strides[d]));
-    }
-    return sum;
-  }
-
- private:
-  Expr build(const Node& n, const std::vector<Index>& index, Expr cond) {
-    if (override_) {
-      if (const Expr e = override_(n, index); e.defined()) return e;
-    }
-    const auto at = s_.locations.find(&n);
-    if (at != s_.locations.end() && !inlined_.contains(&n)) {
-      return load(at->second, n.type.dtype, index, cond);
-    }
-    return compute(n, index, cond);
-  }
-
-  // A view's elements outside its operand are `fill`; the operand is not read there.
-  Expr through(const Node& n, Source s, Expr cond) {
-    const Tensor& from = n.operand(static_cast<std::size_t>(s.operand));
-    // Where the element is valid, the index along an extent of 1 is 0, whatever it looks like.
-    for (std::size_t d = 0; d < s.index.size(); ++d) {
-      if (from.shape()[d] == 1) s.index[d] = pool_.number(0);
-    }
-    const Expr e = element(from, s.index, pool_.both(cond, s.valid));
-    if (!s.valid.defined()) return e;
-    const ExprNode& node = pool_.node(e);
-    // A load with this condition gives the 0 by itself.
-    if (node.fn == Fn::load && node.args[0] == pool_.both(cond, s.valid).id && s.fill == 0) {
-      return e;
-    }
-    return pool_.apply(Fn::select, {s.valid, e, pool_.constant(s.fill, n.type.dtype)});
-  }
-
-  Expr by(const LowerGenerate& l, const Node& n, const std::vector<Index>& index, Expr) {
-    return l.fn(pool_, n, index);
-  }
-  Expr by(const LowerMap& l, const Node& n, const std::vector<Index>& index, Expr cond) {
-    std::vector<Expr> x;
-    for (const Tensor& o : n.operands) x.push_back(element(o, index, cond));
-    return l.fn(pool_, n, x);
-  }
-  Expr by(const LowerView& l, const Node& n, const std::vector<Index>& index, Expr cond) {
-    return through(n, l.fn(pool_, n, index), cond);
-  }
-  Expr by(const LowerIndirect& l, const Node& n, const std::vector<Index>& index, Expr cond) {
-    const ReadOperand read = [&](int operand, std::span<const Index> at) {
-      return element(n.operand(static_cast<std::size_t>(operand)), {at.begin(), at.end()}, cond);
-    };
-    return through(n, l.fn(pool_, n, index, read), cond);
-  }
-  Expr by(const LowerConcat&, const Node& n, const std::vector<Index>& index, Expr cond) {
-    const auto axis = static_cast<std::size_t>(n.attr<AxisAttr>().axis);
-    Expr e;
-    std::int64_t end = n.type.shape[axis];
-    for (std::size_t i = n.operands.size(); i-- > 0;) {
-      const std::int64_t extent = n.operand(i).shape()[axis];
-      if (extent == 0) continue;
-      const std::int64_t start = end - extent;
-      std::vector<Index> inner = index;
-      inner[axis] = pool_.sub(index[axis], pool_.number(start));
-      const Expr here = pool_.in_range(index[axis], start, end);
-      const Expr part = element(n.operand(i), inner, pool_.both(cond, here));
-      e = e.defined() ? pool_.apply(Fn::select, {here, part, e}) : part;
-      end = start;
-    }
-    return e.defined() ? e : pool_.constant(0, n.type.dtype);
-  }
-  template <class L>
-  Expr by(const L&, const Node& n, const std::vector<Index>&, Expr) {
-    throw GraphError(fmt::format("schedule: {} has no stored value to read.", *n.op->name), n.site);
-  }
-
-  const State& s_;
-  Pool& pool_;
-  Argument argument_;
-  std::set<const Node*> inlined_;
-  Override override_;
-  std::map<std::pair<const Node*, std::vector<std::int32_t>>, Expr> memo_;
 };
 
 // The dimensions an item is computed over: a reduction's output, then what it reduces.
@@ -199,6 +80,11 @@ class GroupLowering {
  private:
   const Item& item(int i) const { return s_.items[static_cast<std::size_t>(i)]; }
   bool is_contraction(int i) const { return item(i).kind == ItemKind::contract; }
+
+  std::optional<Location> located(const Node& n) const {
+    const auto at = s_.locations.find(&n);
+    return at == s_.locations.end() ? std::nullopt : std::optional(at->second);
+  }
 
   int argument(int buffer, bool written = false) {
     const auto [it, inserted] =
@@ -570,10 +456,7 @@ class GroupLowering {
     if (const auto* conv = lowering_as<LowerConv>(n)) {
       out_.kernel.contraction = conv_of(n, *conv, out);
     } else {
-      auto access = dot_access(n, [&](const Node& m) -> std::optional<Location> {
-        const auto at = s_.locations.find(&m);
-        return at == s_.locations.end() ? std::nullopt : std::optional(at->second);
-      });
+      auto access = dot_access(n, [&](const Node& m) { return located(m); });
       if (!access) {
         throw GraphError("schedule: a contraction's operand cannot be reached by strides.", n.site);
       }
@@ -611,18 +494,11 @@ class GroupLowering {
     c.pad_high = a.pad_high;
     c.dilation = a.dilation;
     const auto operand = [&](std::size_t i) {
-      const Node* m = &n.operand(i).node();
-      std::int64_t offset = 0;
-      while (!s_.is_located(*m)) {
-        if (*m->op->name == "slice") {
-          const auto& sl = m->attr<SliceAttr>();
-          const Shape st = strides_of(m->operand(0).shape());
-          for (std::size_t d = 0; d < st.size(); ++d) offset += sl.start[d] * st[d];
-        }
-        m = &m->operand(0).node();
+      const auto at = dense_access(n.operand(i), [&](const Node& m) { return located(m); });
+      if (!at) {
+        throw GraphError("schedule: a convolution's operand is not dense in memory.", n.site);
       }
-      const Location& at = s_.locations.at(m);
-      return kernel::Access{argument(at.buffer), at.offset + offset, {}};
+      return kernel::Access{argument(s_.locations.at(at->first).buffer), at->second, {}};
     };
     kernel::Access first = operand(0);
     kernel::Access second = operand(1);

@@ -204,7 +204,8 @@ class Realiser {
       for (const Tensor& o : m->operands) {
         if (!map && reaches(o.node(), state)) {
           // A view in between moves elements, unless it only renames the shape.
-          if (*m->op->name != "reshape" && *m->op->name != "capture") return false;
+          const auto* view = lowering_as<LowerView>(*m);
+          if (!view || !view->keeps_order) return false;
         }
         pending.push_back(&o.node());
       }

@@ -23,8 +23,8 @@ bool is_dense(const Location& location, const Shape& shape) {
 
 const Node& storage_node(const Tensor& t) {
   const Node* n = &t.node();
-  while (*n->op->name == "reshape" || *n->op->name == "capture" ||
-         *n->op->name == "stop_gradient" || *n->op->name == "named") {
+  for (const auto* v = lowering_as<LowerView>(*n); v && v->keeps_order;
+       v = lowering_as<LowerView>(*n)) {
     n = &n->operand(0).node();
   }
   return *n;

@@ -109,6 +109,9 @@ void collapse_loops(kernel::Kernel& kernel);
 /// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
 void place_memory(Plan& plan, bool reuse);
 
+/// The stored node and the offset in its buffer at which `t` lies dense, row-major, if it does.
+std::optional<std::pair<const Node*, std::int64_t>> dense_access(
+    const Tensor& t, const std::function<std::optional<Location>(const Node&)>& locate);
 /// Strided access to a contraction's operands.
 struct DotAccess {
   kernel::Matmul matmul;      ///< extents and strides; buffers are plan buffers

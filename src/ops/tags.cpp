@@ -1,0 +1,83 @@
+// Tags: ops that pass a value through and say something about it.
+#include "ops/rules.h"
+
+namespace tensorgrad {
+namespace {
+
+using kernel::Index;
+using kernel::Pool;
+using Tangents = std::span<const Tensor>;
+using Cotangents = std::vector<Tensor>;
+using Operands = std::span<const Tensor>;
+using Batched = const std::vector<bool>&;
+using RefOperands = std::span<const RefArray* const>;
+
+Source lower_identity(Pool&, const Node&, std::span<const Index> index) {
+  return {0, {index.begin(), index.end()}, {}};
+}
+RefArray reference_identity(const Node& n, RefOperands x) { return {n.type, x[0]->data}; }
+std::vector<Sample> tag_samples() {
+  return {{{{{3, 4}, DType::f32}}, NameAttr{"tag"}}, {{{{}, DType::f32}}, NameAttr{"tag"}}};
+}
+Type infer_same(const Op&, Operands x, const Attrs&, const Site&) {
+  return {x[0].shape(), x[0].dtype()};
+}
+
+Op capture_row() {
+  return {.name = "capture",
+          .doc = "Passes a value through and makes it readable under a name.",
+          .infer = infer_same,
+          .jvp = JvpRule{[](const Tensor&, Tangents t) { return t[0]; }},
+          .transpose = TransposeRule{[](const Tensor&, const Tensor& ct, Batched) {
+            return Cotangents{ct};
+          }},
+          .vmap = vmap_elementwise,
+          .lowering = LowerView{lower_identity, true},
+          .reference = reference_identity,
+          .samples = tag_samples,
+          .ulp = 0};
+}
+Op named_row() {
+  Op row = capture_row();
+  row.name = "named";
+  row.doc = "Passes a value through under the name that messages give it: a parameter.";
+  return row;
+}
+Op stop_gradient_row() {
+  return {.name = "stop_gradient",
+          .doc = "Passes a value through with a zero derivative.",
+          .infer = infer_same,
+          .jvp = JvpRule{[](const Tensor&, Tangents) { return Tensor(); }},
+          .transpose = NotLinear{},
+          .vmap = vmap_elementwise,
+          .lowering = LowerView{lower_identity, true},
+          .reference = reference_identity,
+          .samples = [] { return std::vector<Sample>{}; },
+          .ulp = 0};
+}
+
+enum Row : std::size_t { capture, named, stop };
+
+std::span<const Op> rows() {
+  static const Op table[] = {capture_row(), named_row(), stop_gradient_row()};
+  return table;
+}
+
+}  // namespace
+
+std::span<const Op> tag_ops() { return rows(); }
+
+namespace prim {
+
+Tensor capture(const std::string& name, const Tensor& x, const Site& site) {
+  return make(rows()[Row::capture], {x}, NameAttr{name}, site);
+}
+Tensor named(const std::string& name, const Tensor& x, const Site& site) {
+  return make(rows()[Row::named], {x}, NameAttr{name}, site);
+}
+Tensor stop_gradient(const Tensor& x, const Site& site) {
+  return make(rows()[Row::stop], {x}, std::monostate{}, site);
+}
+
+}  // namespace prim
+}  // namespace tensorgrad
