@@ -14,6 +14,7 @@ Location dense(int buffer, std::int64_t offset, const Shape& shape) {
 }
 
 bool is_dense(const Location& location, const Shape& shape) {
+  if (numel(shape) == 0) return true;
   const Shape expected = strides_of(shape);
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] != 1 && location.strides[i] != expected[i]) return false;
