@@ -19,9 +19,6 @@ namespace {
 
 using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 
-struct PassName {
-  const char* name;
-};
 constexpr std::array pass_names{"simplify",       "thin_products",  "fuse_maps",
                                 "place_parts",    "fuse_epilogues", "fuse_rows",
                                 "fuse_siblings",  "drop_stores",    "split_loops",
@@ -30,10 +27,7 @@ constexpr std::array pass_names{"simplify",       "thin_products",  "fuse_maps",
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
   const Node& n = item.value.node();
-  if (const auto* dot = std::get_if<DotAttr>(&n.attrs)) {
-    static_cast<void>(dot);
-    return "contract";
-  }
+  if (std::holds_alternative<DotAttr>(n.attrs)) return "contract";
   return std::string(*n.op->name);
 }
 
