@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "schedule/plan.h"
+#include "tensorgrad/dtype.h"
 
 namespace tensorgrad {
 
 /// Device memory that outlives one program: parameters, optimizer state. Freed on destruction.
+/// Sizes and offsets are those of host bytes, where a bool takes one; what it takes on the device
+/// is the device's matter.
 class DeviceBuffer {
  public:
   virtual ~DeviceBuffer() = default;
@@ -62,10 +65,12 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
+  /// What a plan for this device must keep to.
+  virtual Target target() const = 0;
   /// Compiles every kernel of the plan. Throws DeviceError, OutOfMemory.
   virtual std::unique_ptr<Executable> load(const Plan& plan) = 0;
-  /// Zeroed memory. Throws OutOfMemory.
-  virtual std::unique_ptr<DeviceBuffer> allocate(std::size_t bytes) = 0;
+  /// Zeroed memory for `elements` numbers. Throws OutOfMemory.
+  virtual std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) = 0;
 };
 
 /// A row of the device list.

@@ -17,10 +17,6 @@ std::int64_t Plan::total_bytes() const {
 namespace schedule {
 namespace {
 
-constexpr std::int64_t alignment = 64;  // a cache line, and the widest vector
-
-std::int64_t aligned(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
 struct Life {
   int buffer;
   int first, last;  // dispatches
@@ -29,7 +25,12 @@ struct Life {
 
 }  // namespace
 
-void place_memory(Plan& plan, bool reuse) {
+void place_memory(Plan& plan, const Target& target, bool reuse) {
+  const auto device_bytes = [&](const PlanBuffer& buffer) {
+    const std::int64_t bytes =
+        buffer.dtype == DType::bool_ ? buffer.elements * target.bool_bytes : buffer.bytes();
+    return (bytes + target.alignment - 1) / target.alignment * target.alignment;
+  };
   std::vector<Life> lives;
   std::vector<int> index(plan.buffers.size(), -1);
   for (std::size_t d = 0; d < plan.dispatches.size(); ++d) {
@@ -39,7 +40,7 @@ void place_memory(Plan& plan, bool reuse) {
       int& at = index[static_cast<std::size_t>(b)];
       if (at < 0) {
         at = static_cast<int>(lives.size());
-        lives.push_back({b, static_cast<int>(d), static_cast<int>(d), aligned(buffer.bytes())});
+        lives.push_back({b, static_cast<int>(d), static_cast<int>(d), device_bytes(buffer)});
       }
       lives[static_cast<std::size_t>(at)].last = static_cast<int>(d);
     }

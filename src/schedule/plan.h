@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,13 @@
 #include "tensorgrad/tensor.h"
 
 namespace tensorgrad {
+
+/// What the scheduler must know of the device that a plan is for.
+struct Target {
+  int max_buffers = std::numeric_limits<int>::max();  ///< arguments that a kernel may have
+  std::int64_t alignment = 64;  ///< of a buffer's offset in the arena, in bytes
+  std::int64_t bool_bytes = 1;  ///< bytes of a bool in device memory
+};
 
 /// Where a plan buffer lives.
 enum class BufferKind : std::uint8_t {

@@ -162,7 +162,8 @@ PassOptions PassOptions::from_environment() {
 
 std::vector<std::string> PassOptions::names() { return {pass_names.begin(), pass_names.end()}; }
 
-Plan make_plan(Graph graph, const PassOptions& options, std::vector<PassReport>* report) {
+Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
+               std::vector<PassReport>* report) {
   Pipeline run(options, report);
   const auto nodes = [&] { return fmt::format("{} nodes", graph.order().size()); };
   std::unordered_set<const Node*> forced;
@@ -191,7 +192,7 @@ Plan make_plan(Graph graph, const PassOptions& options, std::vector<PassReport>*
       "lower", [&] { plan = emit(state, options); },
       [&] { return fmt::format("{} distinct", plan.kernels.size()); });
   run.always(
-      "place_memory", [&] { place_memory(plan, options.on("reuse_memory")); },
+      "place_memory", [&] { place_memory(plan, target, options.on("reuse_memory")); },
       [&] { return fmt::format("{} bytes", plan.arena_bytes); });
   return plan;
 }

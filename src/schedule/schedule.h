@@ -37,7 +37,8 @@ class PassOptions {
 };
 
 /// Runs the passes. `report`, if given, receives one entry a pass.
-Plan make_plan(Graph graph, const PassOptions& options = PassOptions::from_environment(),
+Plan make_plan(Graph graph, const Target& target = {},
+               const PassOptions& options = PassOptions::from_environment(),
                std::vector<PassReport>* report = nullptr);
 
 }  // namespace tensorgrad

@@ -107,7 +107,7 @@ void split_loops(kernel::Kernel& kernel);
 /// Merges adjacent loops that every access walks as one.
 void collapse_loops(kernel::Kernel& kernel);
 /// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
-void place_memory(Plan& plan, bool reuse);
+void place_memory(Plan& plan, const Target& target, bool reuse);
 
 /// The stored node and the offset in its buffer at which `t` lies dense, row-major, if it does.
 std::optional<std::pair<const Node*, std::int64_t>> dense_access(

@@ -15,7 +15,7 @@ namespace {
 class DeviceProgram : public Program {
  public:
   DeviceProgram(Device& device, const Graph& graph, std::vector<PassReport>* report)
-      : plan_(make_plan(graph, PassOptions::from_environment(), report)),
+      : plan_(make_plan(graph, device.target(), PassOptions::from_environment(), report)),
         executable_(device.load(plan_)) {}
   std::unique_ptr<Completion> run(std::span<const std::span<const std::byte>> inputs,
                                   std::span<DeviceBuffer* const> states) override {
@@ -34,7 +34,7 @@ class DeviceEngine : public Engine {
   explicit DeviceEngine(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   std::string name() const override { return device_->info().name; }
   std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
-    return device_->allocate(static_cast<std::size_t>(elements) * info(dtype).bytes);
+    return device_->allocate(dtype, elements);
   }
   std::unique_ptr<Program> load(const Graph& graph, std::vector<PassReport>* report) override {
     return std::make_unique<DeviceProgram>(*device_, graph, report);

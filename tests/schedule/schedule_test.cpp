@@ -31,7 +31,7 @@ Plan plan_of(std::vector<Tensor> inputs, const Tensor& result) {
   Graph graph;
   graph.inputs = std::move(inputs);
   graph.outputs = {{"result", result}};
-  Plan plan = make_plan(graph, PassOptions());
+  Plan plan = make_plan(graph, {}, PassOptions());
   for (const kernel::Kernel& k : plan.kernels) kernel::verify(k);
   return plan;
 }

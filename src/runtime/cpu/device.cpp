@@ -49,8 +49,10 @@ class CpuDevice final : public Device {
   std::unique_ptr<Executable> load(const Plan& plan) override {
     return cpu::load(jit_, plan, hardware_threads(), contraction_threads);
   }
-  std::unique_ptr<DeviceBuffer> allocate(std::size_t bytes) override {
-    return std::make_unique<Buffer>(bytes);
+  Target target() const override { return {}; }
+  std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
+    return std::make_unique<Buffer>(static_cast<std::size_t>(elements) *
+                                    tensorgrad::info(dtype).bytes);
   }
 
  private:

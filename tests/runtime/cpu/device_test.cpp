@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "codegen/llvm/run_kernel.h"
@@ -84,7 +85,7 @@ TEST(CpuDevice, RunsAPlanWithBuffersOfEveryKind) {
   const auto device = open_device("cpu");
   const Plan plan = sample_plan();
   const auto program = device->load(plan);
-  const auto state = device->allocate(24);
+  const auto state = device->allocate(DType::f32, 6);
   const std::vector<float> ones(6, 1.0F);
   state->write(0, bytes_of(ones));
   const std::vector<float> x{1, 2, 3, 4, 5, 6};
@@ -156,7 +157,7 @@ TEST(CpuDevice, ProfilesEachDispatchAndShowsSources) {
   const auto device = open_device("cpu");
   const Plan plan = sample_plan();
   const auto program = device->load(plan);
-  const auto state = device->allocate(24);
+  const auto state = device->allocate(DType::f32, 6);
   DeviceBuffer* const states[] = {state.get()};
   const std::vector<float> x(6, 1.0F);
   const std::vector<float> w(12, 1.0F);
@@ -180,7 +181,7 @@ TEST(CpuDevice, RefusesFeedsThatDoNotFit) {
 
 TEST(CpuDevice, BuffersStartAtZeroAndCheckTheirRange) {
   const auto device = open_device("cpu");
-  const auto memory = device->allocate(16);
+  const auto memory = device->allocate(DType::f32, 4);
   EXPECT_EQ(memory->bytes(), 16U);
   std::vector<float> values(4, 3.0F);
   memory->read(0, std::as_writable_bytes(std::span(values)));
@@ -195,8 +196,9 @@ TEST(CpuDevice, BuffersStartAtZeroAndCheckTheirRange) {
 
 TEST(CpuDevice, ReportsMemoryThatIsNotThere) {
   const auto device = open_device("cpu");
-  EXPECT_THROW(device->allocate(std::size_t{1} << 60U), OutOfMemory);
-  EXPECT_THROW(device->allocate(~std::size_t{0}), OutOfMemory);
+  EXPECT_THROW(device->allocate(DType::bool_, std::int64_t{1} << 60U), OutOfMemory);
+  EXPECT_THROW(device->allocate(DType::bool_, std::numeric_limits<std::int64_t>::max()),
+               OutOfMemory);
   Plan plan;
   plan.arena_bytes = std::int64_t{1} << 60;
   EXPECT_THROW(device->load(plan), OutOfMemory);

@@ -1,0 +1,54 @@
+// Kernel IR -> WGSL.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/wgsl/target.h"
+#include "kernel/kernel.h"
+
+namespace tensorgrad::wgsl {
+
+/// A storage binding of a pass: an argument of the kernel, or a scratch buffer.
+struct PassBinding {
+  int arg = -1;          ///< into Kernel::args, or -1
+  int scratch = -1;      ///< into RenderedKernel::scratch_bytes, or -1
+  bool writable = true;  ///< var<storage, read_write>; else var<storage, read>
+};
+
+/// One dispatch: a WGSL module with one entry point "main". Binding i of group 0 is bindings[i].
+struct RenderedPass {
+  std::string text;  ///< depends on the kernel (its name apart) and the target alone
+  std::array<std::uint32_t, 3> groups{1, 1, 1};
+  std::vector<PassBinding> bindings;
+};
+
+/// A kernel as passes that run in order. Scratch holds nothing between runs.
+struct RenderedKernel {
+  std::vector<RenderedPass> passes;
+  std::vector<std::int64_t> scratch_bytes;
+};
+
+/// The least that a binding of a buffer may claim: bool is held as u32 (0 or 1), so every element
+/// takes 4 bytes on the device.
+constexpr std::int64_t element_bytes = 4;
+
+/// Renders `kernel`. An argument that `writable[i]` marks is bound read_write also where the kernel
+/// only reads it, because it shares a buffer with one that is written. Throws GraphError naming the
+/// kernel where the target's limits do not allow it.
+RenderedKernel render(const kernel::Kernel& kernel, const Target& target,
+                      const std::vector<bool>& writable);
+
+// ---- templates: each renders the kernels it is made for ------------------------------------------
+
+/// A kernel without contraction.
+RenderedKernel render_nest(const kernel::Kernel& kernel, const Target& target,
+                           const std::vector<bool>& writable);
+/// A kernel with a contraction; its epilogue runs on the tile in registers where the nest is a map
+/// over the result, else as a pass of its own.
+RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& target,
+                                  const std::vector<bool>& writable);
+
+}  // namespace tensorgrad::wgsl
