@@ -5,9 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "codegen/wgsl/render.h"
 #include "codegen/wgsl/target.h"
 #include "schedule/plan.h"
 
@@ -55,8 +58,21 @@ struct Program {
 /// What the scheduler must keep to for `target`.
 tensorgrad::Target schedule_target(const Target& target);
 
-/// Renders every kernel of the plan and lays out its buffers. Throws DeviceError naming the tensor
-/// and its bytes where a buffer or a binding is over the target's limit.
-Program make_program(const Plan& plan, const Target& target);
+/// What turns a kernel into passes: `render`, or a test's own.
+using Renderer = std::function<RenderedKernel(const kernel::Kernel&, const Target&,
+                                              const std::vector<bool>& writable)>;
+
+/// Renders every kernel of the plan and lays out its buffers: input, output, state and constant
+/// have one each; temps keep their offsets in one arena, or lie in several where one would be over
+/// the target's buffer size; scratch lies in arenas of its own. Throws DeviceError naming the
+/// tensor and its bytes where a buffer or a binding is over the target's limit.
+Program make_program(const Plan& plan, const Target& target, const Renderer& renderer = render);
+
+/// Bytes of a buffer that holds `elements` on the device: bool takes 4 each, and no buffer is
+/// empty.
+std::int64_t device_bytes(std::int64_t elements);
+/// Host bytes (a bool takes one) in the device's form, and back. The sizes must fit.
+void to_device(DType dtype, std::span<const std::byte> host, std::span<std::byte> device);
+void to_host(DType dtype, std::span<const std::byte> device, std::span<std::byte> host);
 
 }  // namespace tensorgrad::wgsl
