@@ -52,8 +52,8 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_div_i32", {}, R"(fn tg_div_i32(a: i32, b: i32) -> i32 {
-  let unsafe = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
-  return select(a / select(b, 1i, unsafe), 0i, b == 0i);
+  let wraps = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
+  return select(a / select(b, 1i, wraps), 0i, b == 0i);
 }
 )"},
     {"tg_div_u32", {}, R"(fn tg_div_u32(a: u32, b: u32) -> u32 {
@@ -61,8 +61,8 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_rem_i32", {}, R"(fn tg_rem_i32(a: i32, b: i32) -> i32 {
-  let unsafe = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
-  return a - (a / select(b, 1i, unsafe)) * select(b, 1i, unsafe);
+  let wraps = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
+  return a - (a / select(b, 1i, wraps)) * select(b, 1i, wraps);
 }
 )"},
     {"tg_rem_u32", {}, R"(fn tg_rem_u32(a: u32, b: u32) -> u32 {
