@@ -13,7 +13,7 @@ namespace tensorgrad::wgsl {
 /// The helper functions of one module, each defined once.
 ///
 /// Accuracy of the f32 functions, where the device rounds +, -, * correctly and divides within 2.5
-/// ULP as WGSL asks: within 4 ULP of the exact result for every argument, but where the result or
+/// ULP as WGSL asks: within 5 ULP of the exact result for every argument, but where the result or
 /// an argument is denormal (a device may flush those to 0). NaN, infinities and zeros are as IEEE.
 class Helpers {
  public:

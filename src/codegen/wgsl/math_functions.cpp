@@ -62,11 +62,13 @@ constexpr Helper table[] = {
   return e * 0.693359375f + (m + tail);
 }
 )"},
-    // What 1 + x lost is added to first order.
+    // What 1 + x lost is added to first order. Compilers know that (1 + x) - 1 is x, but not so once
+    // bits are cleared.
     {"tg_log1p", {"tg_log"}, R"(fn tg_log1p(x: f32) -> f32 {
-  let u = 1f + x;
+  let u = bitcast<f32>(bitcast<u32>(1f + x) & 0xfffffffcu);
   let lost = (x - (u - 1f)) / u;
-  return select(tg_log(u) + select(0f, lost, (u > 0f) && (x < 16777216f)), x, x == 0f);
+  let large = tg_log(u) + select(0f, lost, (u > 0f) && (x < 16777216f));
+  return select(large, x - x * x * (0.5f - x * 0.333333333f), abs(x) < 0.0001f);
 }
 )"},
     {"tg_mul_wide", {}, R"(fn tg_mul_wide(a: u32, b: u32) -> vec2<u32> {
@@ -105,7 +107,7 @@ constexpr Helper table[] = {
   let g0 = select(p0 << 2u, ~(p0 << 2u), negative);
   let zeros = min(countLeadingZeros(g1), 31u);
   let top = (g1 << zeros) | ((g0 >> 1u) >> (31u - zeros));
-  let rest = f32(top) * 3.65730124e-10f * bitcast<f32>((127u - zeros) << 23u);
+  let rest = f32(top) * 3.6572952e-10f * bitcast<f32>((127u - zeros) << 23u);
   return vec2<f32>(select(rest, -rest, negative), f32(quadrant));
 }
 )"},
@@ -264,7 +266,7 @@ constexpr Helper table[] = {
     p = p * z + 0.112837829f;
     p = p * z - 0.376126379f;
     p = p * z + 0.128379166f;
-    return x * p + x;
+    return x * (p + 1f);
   }
   let c = select(a, 4f, a > 4f);
   var q = 4.3144164e-06f * c - 3.79324447e-05f;
@@ -316,7 +318,7 @@ constexpr Helper table[] = {
   let m = bitcast<f32>(bitcast<i32>(normal) - (exponent << 23u));
   let k = f32(exponent) - select(0f, 24f, tiny);
   // log2(m) = 2 / ln 2 * atanh((m - 1) / (m + 1))
-  let d = m + 1f;
+  let d = bitcast<f32>(bitcast<u32>(m + 1f) & 0xfffffffcu);
   let s = (m - 1f) / d;
   let sh = bitcast<f32>(bitcast<u32>(s) & 0xfffff000u);
   let sl = s - sh;
@@ -328,7 +330,7 @@ constexpr Helper table[] = {
   let ul = sl + (lost / d + tail);
   let ph = 2.884765625f * sh;
   let pl = 2.884765625f * ul + 0.000624456778f * (sh + ul);
-  let log_high = k + ph;
+  let log_high = bitcast<f32>(bitcast<u32>(k + ph) & 0xfffff000u);
   let log_low = (ph - (log_high - k)) + pl;
   let estimate = y * log_high;
   if (estimate > 130f) {
@@ -337,11 +339,9 @@ constexpr Helper table[] = {
   if (estimate < -152f) {
     return 0f;
   }
-  let lh = bitcast<f32>(bitcast<u32>(log_high) & 0xfffff000u);
-  let ll = (log_high - lh) + log_low;
   let yh = bitcast<f32>(bitcast<u32>(y) & 0xfffff000u);
-  let product_high = yh * lh;
-  let product_low = yh * ll + (y - yh) * (lh + ll);
+  let product_high = yh * log_high;
+  let product_low = yh * log_low + (y - yh) * (log_high + log_low);
   let n = round(product_high + product_low);
   let r = ((product_high - n) + product_low) * 0.693147181f;
   return tg_scale(r * r * tg_exp_tail(r) + r + 1f, i32(n));
@@ -362,10 +362,9 @@ constexpr Helper table[] = {
   var result = 1f;
   if (a == 0f || infinite) {
     result = select(0f, tg_bits(0x7f800000u), infinite == (y > 0f));
+  } else if (x < 0f && !whole) {
+    return tg_bits(0x7fc00000u);
   } else if (a != 1f) {
-    if (x < 0f && !whole) {
-      return tg_bits(0x7fc00000u);
-    }
     result = tg_pow_magnitude(a, y);
   }
   let flips = odd && ((bitcast<u32>(x) & 0x80000000u) != 0u);
