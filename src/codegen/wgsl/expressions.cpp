@@ -298,6 +298,11 @@ void ExpressionRenderer::require_u32(Index index) const {
   }
 }
 
+Rendered ExpressionRenderer::render_access(Index index) {
+  require_u32(index);
+  return render(index);
+}
+
 Rendered ExpressionRenderer::render_range(const ExprNode& node) {
   Rendered index = render(node.index);
   const IndexNode& range = kernel_.pool.node(node.index);

@@ -62,6 +62,8 @@ class ExpressionRenderer {
 
   Rendered render(kernel::Expr expr);
   Rendered render(kernel::Index index);
+  /// The index of a load or store: throws GraphError where it may be beyond 32 bits.
+  Rendered render_access(kernel::Index index);
   /// As `render`, and makes it a name or a literal.
   Rendered render_named(kernel::Expr expr);
 

@@ -40,6 +40,21 @@ constexpr Helper table[] = {
   return select(sqrt(x), x, special);
 }
 )"},
+    // Whether (a, i) comes before (b, j) as the first largest or least; NaN is the extremum.
+    {"tg_above", {"tg_is_nan"}, R"(fn tg_above(a: f32, i: i32, b: f32, j: i32) -> bool {
+  let first = tg_is_nan(a);
+  let second = tg_is_nan(b);
+  let equal = (first && second) || (a == b);
+  return (first && !second) || (!second && (a > b)) || (equal && (i < j));
+}
+)"},
+    {"tg_below", {"tg_is_nan"}, R"(fn tg_below(a: f32, i: i32, b: f32, j: i32) -> bool {
+  let first = tg_is_nan(a);
+  let second = tg_is_nan(b);
+  let equal = (first && second) || (a == b);
+  return (first && !second) || (!second && (a < b)) || (equal && (i < j));
+}
+)"},
     {"tg_to_i32", {"tg_is_nan"}, R"(fn tg_to_i32(x: f32) -> i32 {
   let high = select(i32(x), 2147483647i, x >= 2147483648f);
   let low = select(high, i32(-2147483648), x <= -2147483648f);

@@ -62,7 +62,8 @@ constexpr Helper table[] = {
   return e * 0.693359375f + (m + tail);
 }
 )"},
-    // What 1 + x lost is added to first order. Compilers know that (1 + x) - 1 is x, but not so once
+    // What 1 + x lost is added to first order. Compilers know that (1 + x) - 1 is x, but not so
+    // once
     // bits are cleared.
     {"tg_log1p", {"tg_log"}, R"(fn tg_log1p(x: f32) -> f32 {
   let u = bitcast<f32>(bitcast<u32>(1f + x) & 0xfffffffcu);

@@ -1,0 +1,22 @@
+// How rows are spread over invocations.
+#pragma once
+
+#include "codegen/wgsl/nest.h"
+
+namespace tensorgrad::wgsl {
+
+/// A workgroup runs `rows` rows with `lanes` invocations each, and a `parts`-th of their columns.
+struct RowLayout {
+  std::int64_t lanes = 1;  ///< a power of two
+  std::int64_t rows = 1;
+  std::int64_t parts = 1;
+  bool columns = false;  ///< neighbouring invocations run neighbouring rows, else columns
+};
+/// A sensible layout for a kernel, `flat` being its flat form.
+RowLayout choose_rows(const kernel::Kernel& kernel, const FlatNest& flat, const Target& target);
+
+/// Renders with a given layout.
+void render_rows(const FlatNest& flat, const RowLayout& layout, const Target& target,
+                 const std::vector<bool>& writable, RenderedKernel& out);
+
+}  // namespace tensorgrad::wgsl

@@ -1,0 +1,209 @@
+// Stores that accumulate: what one element receives is added up by one invocation, in the order of
+// the iterations, so that results do not depend on the device's scheduling.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/wgsl/nest.h"
+#include "codegen/wgsl/nest_parts.h"
+#include "kernel/visit.h"
+
+namespace tensorgrad::wgsl {
+
+using kernel::ExprNode;
+using kernel::Index;
+using kernel::IndexNode;
+using kernel::Kernel;
+using kernel::Stage;
+using kernel::Store;
+
+namespace {
+
+/// Loops of a scatter: those that `index` moves with in a known way, each with its factor, and the
+/// others, which decide which elements are hit.
+struct Split {
+  struct Column {
+    int var;
+    std::int64_t factor, extent;
+  };
+  std::vector<Column> columns;
+  std::vector<int> scanned;
+};
+
+std::set<int> loops_in(const Kernel& kernel, const kernel::Roots& roots) {
+  std::set<int> result;
+  kernel::for_each_part(
+      kernel.pool, roots,
+      [&](const IndexNode& n) {
+        if (n.kind == IndexNode::Kind::loop) result.insert(n.var);
+      },
+      [](const ExprNode&) {});
+  return result;
+}
+
+/// Whether the digit of `column` can be told from the index: all other terms are multiples of its
+/// whole range, or together smaller than its unit.
+bool is_digit(const Kernel& kernel, const IndexNode& index, const Split::Column& column) {
+  std::int64_t small = 0;
+  for (const auto& [atom, factor] : index.terms) {
+    const IndexNode& term = kernel.pool.node(Index{atom});
+    if (factor < 0) return false;
+    if (term.kind == IndexNode::Kind::loop && term.var == column.var) continue;
+    if (factor % (column.factor * column.extent) != 0) small += factor * (term.hi - term.lo);
+  }
+  return small < column.factor;
+}
+
+Split split_loops(const Kernel& kernel, const Stage& stage, const Store& store) {
+  Split split;
+  std::vector<int> loops = kernel.nest.outer;
+  loops.insert(loops.end(), stage.loops.begin(), stage.loops.end());
+  IndexNode index = kernel.pool.node(store.index);
+  if (index.kind != IndexNode::Kind::sum) index.terms = {{store.index.id, 1}};
+  kernel::Roots deciding;
+  if (store.cond.defined()) deciding.exprs.push_back(store.cond);
+  for (const auto& [atom, factor] : index.terms) {
+    if (kernel.pool.node(Index{atom}).kind != IndexNode::Kind::loop) {
+      deciding.indices.push_back(Index{atom});
+    }
+  }
+  const std::set<int> decided = loops_in(kernel, deciding);
+  for (const int var : loops) {
+    const std::int64_t extent = kernel.loops[static_cast<std::size_t>(var)].extent;
+    if (extent == 1) continue;
+    bool is_column = false;
+    for (const auto& [atom, factor] : index.terms) {
+      const IndexNode& term = kernel.pool.node(Index{atom});
+      if (term.kind != IndexNode::Kind::loop || term.var != var || decided.contains(var)) continue;
+      const Split::Column column{var, factor, extent};
+      if (factor > 0 && is_digit(kernel, index, column)) {
+        split.columns.push_back(column);
+        is_column = true;
+      }
+    }
+    if (!is_column) split.scanned.push_back(var);
+  }
+  return split;
+}
+
+/// Opens the loops that are scanned, in order.
+void open_scanned(PassBuilder& pass, const Kernel& kernel, const std::vector<int>& loops) {
+  Writer& writer = pass.writer();
+  for (const int var : loops) {
+    const std::int64_t extent = kernel.loops[static_cast<std::size_t>(var)].extent;
+    if (extent == 1) continue;
+    const std::string name = fmt::format("i{}", var);
+    writer.open(fmt::format("for (var {0} = 0u; {0} < {1}u; {0}++)", name, extent));
+    pass.expressions().bind_loop(var, named(name, writer.depth()));
+  }
+}
+
+std::int64_t invocations_for(const Target& target) {
+  return std::min<std::int64_t>(64, target.invocations);
+}
+
+/// A thread a destination: it looks through all that is scattered for its own.
+RenderedPass by_destination(Kernel kernel, const Store& store, const Split& split,
+                            const Target& target, const std::vector<bool>& writable) {
+  Index columns = kernel.pool.number(0);
+  for (const Split::Column& column : split.columns) {
+    columns = kernel.pool.add(
+        columns, kernel.pool.mul(kernel.pool.loop(column.var, column.extent), column.factor));
+  }
+  const Index key = kernel.pool.sub(store.index, columns);
+  const std::int64_t first = std::max<std::int64_t>(0, kernel.pool.node(store.index).lo);
+  const std::int64_t count =
+      std::min(kernel.args[static_cast<std::size_t>(store.buffer)].elements - 1,
+               kernel.pool.node(store.index).hi) -
+      first + 1;
+  const std::int64_t invocations = invocations_for(target);
+  PassBuilder pass(kernel, target, writable, invocations, (count + invocations - 1) / invocations);
+  Writer& writer = pass.writer();
+  ExpressionRenderer& expressions = pass.expressions();
+  writer.line(fmt::format("let n = group * {}u + local;", invocations));
+  if (count % invocations != 0) writer.line(fmt::format("if (n >= {}u) {{ return; }}", count));
+  writer.line(first == 0 ? "let to = n;" : fmt::format("let to = n + {}u;", first));
+  std::string mine = "to";
+  const std::int64_t base = kernel.pool.node(store.index).lo;
+  for (const Split::Column& column : split.columns) {
+    const std::string from =
+        base == 0 ? "to" : fmt::format("(to - {}u)", static_cast<std::uint32_t>(base));
+    const std::string digit = fmt::format("{} / {}u % {}u", from, column.factor, column.extent);
+    const std::string name = writer.let(0, digit);
+    expressions.bind_loop(column.var, named(name));
+    mine += fmt::format(" - {} * {}u", name, column.factor);
+  }
+  writer.line(fmt::format("let mine = {};", mine));
+  const DType dtype = kernel.args[static_cast<std::size_t>(store.buffer)].dtype;
+  const std::string sum = writer.var(0, expressions.element(store.buffer, "to"));
+  open_scanned(pass, kernel, split.scanned);
+  std::string test = fmt::format("{} == mine", expressions.render(key).operand(Strength::sum));
+  if (store.cond.defined()) {
+    test = fmt::format("{} && {}", expressions.render(store.cond).operand(Strength::primary), test);
+  }
+  writer.open(fmt::format("if ({})", test));
+  const Rendered value = expressions.render(store.value);
+  const Rendered next =
+      expressions.combine(kernel::Combiner::sum, dtype, named(sum, writer.depth()), value);
+  writer.line(fmt::format("{} = {};", sum, next.text));
+  while (writer.depth() > 0) writer.close();
+  expressions.store(0, store.buffer, "to", sum);
+  return pass.finish();
+}
+
+/// A thread a column: it runs all iterations in order. With no columns that is one thread.
+RenderedPass by_column(const Kernel& kernel, const Stage& stage, const Split& split,
+                       const Target& target, const std::vector<bool>& writable) {
+  std::int64_t count = 1;
+  for (const Split::Column& column : split.columns) count *= column.extent;
+  const std::int64_t invocations = std::min(count, invocations_for(target));
+  PassBuilder pass(kernel, target, writable, invocations, (count + invocations - 1) / invocations);
+  Writer& writer = pass.writer();
+  writer.line(fmt::format("let n = group * {}u + local;", invocations));
+  if (count % invocations != 0) writer.line(fmt::format("if (n >= {}u) {{ return; }}", count));
+  std::int64_t unit = count;
+  for (const Split::Column& column : split.columns) {
+    unit /= column.extent;
+    const std::string name = writer.let(0, fmt::format("n / {}u % {}u", unit, column.extent));
+    pass.expressions().bind_loop(column.var, named(name));
+  }
+  open_scanned(pass, kernel, split.scanned);
+  render_stores(pass, stage, "");
+  while (writer.depth() > 0) writer.close();
+  return pass.finish();
+}
+
+}  // namespace
+
+void render_scatter(const Kernel& kernel, std::size_t number, const Target& target,
+                    const std::vector<bool>& writable, RenderedKernel& out) {
+  // More destinations than that take longer to look through everything than columns take to run
+  // everything in order.
+  constexpr std::int64_t most_destinations = 1 << 20;
+  const Stage& stage = kernel.nest.stages[number];
+  const Touched mine = touched(kernel, stage);
+  const bool alone = stage.stores.size() == 1 && !mine.loads.contains(stage.stores[0].buffer);
+  Split split;
+  if (alone) {
+    split = split_loops(kernel, stage, stage.stores[0]);
+    const IndexNode& index = kernel.pool.node(stage.stores[0].index);
+    std::int64_t columns = 1;
+    for (const Split::Column& column : split.columns) columns *= column.extent;
+    const std::int64_t count = index.hi - index.lo + 1;
+    const bool is_busy = columns >= 16 * 1024;
+    if (!is_busy && count <= most_destinations && !target.cpu) {
+      out.passes.push_back(by_destination(kernel, stage.stores[0], split, target, writable));
+      return;
+    }
+  } else {
+    split.scanned = kernel.nest.outer;
+    split.scanned.insert(split.scanned.end(), stage.loops.begin(), stage.loops.end());
+  }
+  out.passes.push_back(by_column(kernel, stage, split, target, writable));
+}
+
+}  // namespace tensorgrad::wgsl
