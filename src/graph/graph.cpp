@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/site.h"
 #include "ops/registry.h"
 
 namespace tensorgrad {
@@ -77,9 +77,7 @@ std::string to_string(const Graph& graph) {
     if (!attrs.empty()) args += (args.empty() ? "" : ", ") + attrs;
     text += fmt::format("%{} = {}({}) {}", numbers.at(n), *n->op->name, args, to_string(n->type));
     if (n->site.line() != 0) {
-      text +=
-          fmt::format("  # {}:{}", std::filesystem::path(n->site.file_name()).filename().string(),
-                      n->site.line());
+      text += "  # " + short_text(n->site);
     }
     text += '\n';
   }

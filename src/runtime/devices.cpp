@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "runtime/device.h"
+#include "runtime/mutex.h"
 #include "tensorgrad/error.h"
 #ifdef TENSORGRAD_WITH_CPU
 #include "runtime/cpu/device.h"
@@ -53,9 +53,9 @@ const Backend& best_backend() {
 }  // namespace
 
 std::shared_ptr<Device> open_device(const std::string& name) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::map<std::string, std::shared_ptr<Device>> open_devices;
-  const std::lock_guard lock(mutex);
+  const Lock lock(mutex);
   const Backend* backend = name == "auto" ? &best_backend() : find_backend(name);
   if (backend == nullptr) {
     throw DeviceError(

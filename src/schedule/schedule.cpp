@@ -6,10 +6,10 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <unordered_map>
 
+#include "graph/site.h"
 #include "ops/rules.h"
 #include "schedule/state.h"
 #include "transform/passes.h"
@@ -55,8 +55,7 @@ std::string group_name(const State& s, const std::vector<int>& items, const kern
 std::string site_of(const State& s, const std::vector<int>& items) {
   const Site& site = s.items[static_cast<std::size_t>(items.back())].value.node().site;
   if (site.line() == 0) return "";
-  return fmt::format("{}:{}", std::filesystem::path(site.file_name()).filename().string(),
-                     site.line());
+  return short_text(site);
 }
 
 class Pipeline {

@@ -100,3 +100,13 @@ void TrainingCore::load(const std::filesystem::path& path) {
 }
 
 }  // namespace tensorgrad::detail
+
+namespace tensorgrad {
+
+void AnyTraining::save(const std::filesystem::path& path,
+                       const std::map<std::string, std::string>& metadata) const {
+  core_->save(path, metadata);
+}
+void AnyTraining::load(const std::filesystem::path& path) { core_->load(path); }
+
+}  // namespace tensorgrad

@@ -79,6 +79,19 @@ class TrainingCore {
             const std::map<std::string, std::string>& metadata) const;
   void load(const std::filesystem::path& path);
 
+  /// The graph that writes the initial values of the seed to the arena.
+  Graph initial_graph() const;
+  /// Parameters in the model's order, and the elements of the arena that they lie in.
+  const std::vector<Slot>& slots() const { return slots_; }
+  std::int64_t arena_size() const { return arena_size_; }
+  /// The parameter arena (0), or an arena of the optimizer's state.
+  std::vector<float> read_arena(std::size_t slot) const;
+  const FeedChecker& feeds() const { return feeds_; }
+  /// The program for these input shapes, compiled if it is not there. Valid until the next call.
+  Compiled& compiled_for(const std::vector<Shape>& shapes) {
+    return cache_.get(shapes, [&](const auto& sh) { return compile(sh); });
+  }
+
   Engine& engine() { return *engine_; }
   const TrainOptions& options() const { return options_; }
   const Tensor& arena() const { return arena_; }
@@ -90,7 +103,7 @@ class TrainingCore {
  private:
   void lay_out();
   std::unique_ptr<Compiled> compile(const std::vector<Shape>& shapes);
-  std::vector<float> read_arena(std::size_t slot) const;
+  Tensor initial_values() const;
   void write_arena(std::size_t slot, std::span<const float> values);
   std::vector<std::string> arena_names() const;
 
@@ -114,6 +127,11 @@ class ForwardCore {
   ForwardCore(std::shared_ptr<TrainingCore> training, Trace f, const ForwardOptions& options,
               const Site& site);
   std::shared_ptr<Outcome> run(const Feed& feed, const Site& site);
+  const FeedChecker& feeds() const { return feeds_; }
+  /// The program for these input shapes, compiled if it is not there. Valid until the next call.
+  Compiled& compiled_for(const std::vector<Shape>& shapes) {
+    return cache_.get(shapes, [&](const auto& sh) { return compile(sh); });
+  }
   Compiled* compiled() { return cache_.latest(); }
 
  private:

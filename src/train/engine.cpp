@@ -8,6 +8,7 @@
 
 #include "ops/registry.h"
 #include "runtime/reference/interpreter.h"
+#include "runtime/web/engine.h"
 
 namespace tensorgrad {
 namespace {
@@ -176,6 +177,7 @@ class ReferenceEngine : public Engine {
 
 std::shared_ptr<Engine> open_engine(const std::string& device) {
   if (device == "reference") return std::make_shared<ReferenceEngine>();
+  if (device == "web") return web::make_engine();
   return std::make_shared<DeviceEngine>(open_device(device));
 }
 

@@ -31,9 +31,12 @@ class Engine {
   virtual std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) = 0;
   /// Throws GraphError for an unsound graph, DeviceError or OutOfMemory from the device.
   virtual std::unique_ptr<Program> load(const Graph& graph, std::vector<PassReport>* report) = 0;
+  /// False for an engine that only compiles: its programs run elsewhere, its memory is the host's.
+  virtual bool runs() const { return true; }
 };
 
-/// The engine of a device name: "reference", or one of the backends; "auto" is the best usable one.
+/// The engine of a device name: "reference", "web" (which compiles for a page and runs nothing), or
+/// one of the backends; "auto" is the best usable one.
 /// Throws DeviceError naming the known devices.
 std::shared_ptr<Engine> open_engine(const std::string& device);
 /// The engine that `Tensor::to_vector` uses: `auto`, opened at first use.

@@ -4,9 +4,9 @@
 
 #include <cstring>
 #include <list>
-#include <mutex>
 
 #include "ops/primitives.h"
+#include "runtime/mutex.h"
 #include "tensorgrad/tensor.h"
 #include "transform/passes.h"
 
@@ -18,7 +18,7 @@ class ProgramCache {
  public:
   std::shared_ptr<Program> find(const Graph& graph, Engine& engine) {
     const std::size_t key = structural_hash(graph);
-    const std::scoped_lock lock(mutex_);
+    const Lock lock(mutex_);
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
       if (it->key == key && same_structure(it->graph, graph)) {
         entries_.splice(entries_.begin(), entries_, it);
@@ -38,7 +38,7 @@ class ProgramCache {
     Graph graph;
     std::shared_ptr<Program> program;
   };
-  std::mutex mutex_;
+  Mutex mutex_;
   std::list<Entry> entries_;
 };
 

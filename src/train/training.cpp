@@ -247,7 +247,7 @@ void TrainingCore::set_params(std::span<const ParamValue> values, const Site& si
   write_arena(0, arena);
 }
 
-void TrainingCore::reset() {
+Tensor TrainingCore::initial_values() const {
   std::vector<const Slot*> by_offset;
   for (const Slot& s : slots_) by_offset.push_back(&s);
   std::sort(by_offset.begin(), by_offset.end(), [](const Slot* a, const Slot* b) {
@@ -258,9 +258,21 @@ void TrainingCore::reset() {
     parts.push_back(
         prim::reshape(s->param.initial_value(options_.seed, s->name, site_), {s->size}));
   }
-  const Tensor initial = prim::concat(parts, 0);
-  const auto bytes = evaluate(std::span(&initial, 1), engine_.get())[0];
-  buffers_[0]->write(0, bytes);
+  return prim::concat(parts, 0);
+}
+
+Graph TrainingCore::initial_graph() const {
+  Graph graph;
+  graph.states = {arena_};
+  graph.updates = {initial_values()};
+  return bind_context(graph, false, {});
+}
+
+void TrainingCore::reset() {
+  if (engine_->runs()) {
+    const Tensor initial = initial_values();
+    buffers_[0]->write(0, evaluate(std::span(&initial, 1), engine_.get())[0]);
+  }
   const std::vector<float> zeros(static_cast<std::size_t>(arena_size_), 0.0F);
   for (std::size_t i = 1; i < buffers_.size(); ++i) write_arena(i, zeros);
   steps_ = 0;
@@ -334,11 +346,6 @@ void AnyTraining::set_params(std::span<const ParamValue> values, Site site) {
 }
 void AnyTraining::set_lr(Schedule lr) { core_->set_lr(std::move(lr)); }
 void AnyTraining::reset() { core_->reset(); }
-void AnyTraining::save(const std::filesystem::path& path,
-                       const std::map<std::string, std::string>& metadata) const {
-  core_->save(path, metadata);
-}
-void AnyTraining::load(const std::filesystem::path& path) { core_->load(path); }
 RunResult Forward::run(const Feed& feed, Site site) { return RunResult(core_->run(feed, site)); }
 
 }  // namespace tensorgrad

@@ -1,0 +1,51 @@
+// Models for a web page: what a WebAssembly module offers to JavaScript.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tensorgrad/compile.h"
+
+namespace tensorgrad::web {
+
+/// What a page asks of a model: numbers by name, such as {"layers": 4, "seed": 1}.
+class Options {
+ public:
+  explicit Options(std::map<std::string, double, std::less<>> values = {})
+      : values_(std::move(values)) {}
+  /// The number of this name, or `otherwise`.
+  double number(std::string_view name, double otherwise) const;
+  /// The same for a whole number from `least` to `most`. Throws ValueError for any other.
+  std::int64_t integer(std::string_view name, std::int64_t otherwise, std::int64_t least = 0,
+                       std::int64_t most = std::int64_t{1} << 31) const;
+
+ private:
+  std::map<std::string, double, std::less<>> values_;
+};
+
+/// A training, compiled for the device "web", and the functions that a page may attach to it.
+struct Model {
+  AnyTraining training;
+  std::map<std::string, Forward> forwards = {};
+};
+
+/// The models of a module, by name.
+class Models {
+ public:
+  using Make = std::function<Model(const Options&)>;
+  /// `make` is called when a page asks for the model. Throws GraphError for a name used twice.
+  void add(std::string name, Make make);
+  const std::map<std::string, Make, std::less<>>& all() const { return models_; }
+
+ private:
+  std::map<std::string, Make, std::less<>> models_;
+};
+
+/// Defined by the author of a WebAssembly module: adds its models. Called once, when a page loads
+/// the module.
+void register_models(Models& models);
+
+}  // namespace tensorgrad::web
