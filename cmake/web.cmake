@@ -18,7 +18,12 @@ foreach(target IN ITEMS fmt::fmt nlohmann_json::nlohmann_json)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${target} SYSTEM INTERFACE ${TENSORGRAD_HOST_HEADERS})
 endforeach()
-target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY FMT_USE_FULL_CACHE_DRAGONBOX=0)
+# Without locales, which bring iostreams.
+target_compile_definitions(fmt::fmt INTERFACE FMT_USE_FULL_CACHE_DRAGONBOX=0
+                           "FMT_STATIC_THOUSANDS_SEPARATOR=','")
+add_library(tensorgrad_fmt OBJECT cmake/wasm/fmt.cpp)
+target_link_libraries(tensorgrad_fmt PRIVATE fmt::fmt)
+target_compile_options(tensorgrad_fmt PRIVATE -Oz -w)
 
 # libc++abi's and libunwind's sources for WebAssembly exceptions, as Debian's `emscripten` has them.
 set(TENSORGRAD_EMSCRIPTEN /usr/share/emscripten CACHE PATH
@@ -39,12 +44,17 @@ target_compile_definitions(tensorgrad_exceptions PRIVATE
   NDEBUG __USING_WASM_EXCEPTIONS__ _LIBCXXABI_HAS_NO_THREADS _LIBCXXABI_BUILDING_LIBRARY
   _LIBCPP_BUILDING_LIBRARY _LIBCPP_INLINE_VISIBILITY=)
 
+# The source asks who compiles it; only the branch that needs nothing of the system is wanted.
+set_source_files_properties(${unwind}/src/Unwind-wasm.c PROPERTIES COMPILE_DEFINITIONS
+  "__EMSCRIPTEN__;_LIBUNWIND_DISABLE_VISIBILITY_ANNOTATIONS")
+
 # tensorgrad_add_web_module(NAME SOURCES...): a WebAssembly module with the models that the sources
 # register (tensorgrad/web.h), for `loadModule` of @tensorgrad/web.
 set(TENSORGRAD_WEB_ROOT ${PROJECT_SOURCE_DIR})
 file(GLOB TENSORGRAD_WEB_EXPORTS CONFIGURE_DEPENDS src/runtime/web/wasm/*.cpp)
 function(tensorgrad_add_web_module name)
-  add_executable(${name} ${ARGN} ${TENSORGRAD_WEB_EXPORTS} $<TARGET_OBJECTS:tensorgrad_exceptions>)
+  add_executable(${name} ${ARGN} ${TENSORGRAD_WEB_EXPORTS} 
+                 $<TARGET_OBJECTS:tensorgrad_exceptions> $<TARGET_OBJECTS:tensorgrad_fmt>)
   target_link_libraries(${name} PRIVATE tensorgrad::tensorgrad fmt::fmt
                         nlohmann_json::nlohmann_json)
   target_include_directories(${name} PRIVATE ${TENSORGRAD_WEB_ROOT}/src)

@@ -13,6 +13,7 @@
 #include "models.h"
 #include "progress.h"
 #include "run.h"
+#include "schedule/print.h"
 #include "tensorgrad/error.h"
 #include "train/core.h"
 #include "workloads.h"
@@ -25,7 +26,7 @@ using Json = nlohmann::ordered_json;
 struct InspectArguments {
   std::string what;
   std::string device = "auto";
-  bool json = false, graph = false, source = false, profile = false;
+  bool json = false, graph = false, source = false, profile = false, plan = false;
 };
 
 // A compiled program and where it is from.
@@ -286,11 +287,23 @@ std::vector<std::string> workloads_in(const std::string& what) {
                   what, list));
 }
 
+void print_plan(const Subject& subject) {
+  const detail::Compiled* compiled = subject.training->core().compiled();
+  fmt::print("{}{}", to_string(compiled->graph), to_string(*compiled->program->plan()));
+}
+
 int inspect(const InspectArguments& arguments) {
   if (arguments.device == "reference") {
     throw UsageError("The device reference interprets graphs and has no kernels to show.");
   }
   const auto show = [&](const Subject& subject) {
+    if (arguments.plan) {
+      print_plan(subject);
+      return;
+    }
+    if (arguments.device == "web") {
+      throw UsageError("The device web runs nothing here; --plan shows what it compiles.");
+    }
     const Insight insight = look_into(subject, arguments.profile);
     if (arguments.json) {
       fmt::print("{}\n", to_json(insight, arguments).dump());
@@ -324,6 +337,8 @@ Subcommand add_inspect(CLI::App& parent) {
                    "`bytes`");
   parser->add_flag("--graph", a.graph, "Show the graph that is compiled, too");
   parser->add_flag("--source", a.source, "Show each kernel's buffers and source");
+  parser->add_flag("--plan", a.plan,
+                   "Only the graph and the plan, as text that does not depend on the machine");
   parser->add_flag("--profile", a.profile, "Run a few steps on zeros and show each kernel's time");
   parser->footer(
       "Examples:\n"

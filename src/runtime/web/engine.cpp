@@ -56,6 +56,10 @@ class PageProgram : public Program {
   Plan plan_;
 };
 
+// What every WebGPU implementation guarantees: 8 storage buffers a stage, offsets in multiples of
+// 256 bytes; truth values are words in WGSL's storage.
+constexpr Target guaranteed{.max_buffers = 8, .alignment = 256, .bool_bytes = 4};
+
 class PageEngine : public Engine {
  public:
   std::string name() const override { return "web"; }
@@ -64,7 +68,7 @@ class PageEngine : public Engine {
   }
   std::unique_ptr<Program> load(const Graph& graph, std::vector<PassReport>* report) override {
     return std::make_unique<PageProgram>(
-        make_plan(graph, PassOptions::from_environment(), report));
+        make_plan(graph, guaranteed, PassOptions::from_environment(), report));
   }
   bool runs() const override { return false; }
 };
