@@ -5,6 +5,7 @@ import { DestroyedError, DeviceLostError, GPUProgramError, OutOfMemoryError, Web
 const MAP_READ = 1, COPY_SRC = 4, COPY_DST = 8, UNIFORM = 0x40, STORAGE = 0x80, COMPUTE = 4, READ = 1;
 /** Features that generated programs may use. */
 const usefulFeatures = ['shader-f16', 'subgroups', 'timestamp-query'];
+const maxPipelines = 1024;  // that are kept for models to come
 const round = (n, to) => Math.ceil(n / to) * to;
 
 export class Gpu {
@@ -25,17 +26,17 @@ export class Gpu {
     } catch (error) {
       throw new WebGPUUnavailableError(`The graphics adapter gives no device: ${error.message}`);
     }
-    return new Gpu(device, adapter, found.message);
+    return new Gpu(device, found);
   }
 
-  constructor(device, adapter, description) {
+  constructor(device, { adapter, message, software }) {
     this.device = device;
-    this.description = description;
+    this.description = message;
     this.features = [...device.features];
     this.limits = {};
     for (const key in device.limits) if (typeof device.limits[key] === 'number') this.limits[key] = device.limits[key];
     const info = adapter.info ?? {};
-    this.adapter = { vendor: info.vendor ?? '', architecture: info.architecture ?? '', description: info.description ?? '',
+    this.adapter = { vendor: info.vendor ?? '', architecture: info.architecture ?? '', description: info.description ?? '', software,
       subgroupMinSize: info.subgroupMinSize ?? 0, subgroupMaxSize: info.subgroupMaxSize ?? 0 };
     this.failure = null;  // what every later call throws
     this.pipelines = new Map();
@@ -134,6 +135,7 @@ export class Gpu {
       // A failure is not kept: a later load may ask for the same text and deserves the message too.
       made.catch(() => this.pipelines.delete(key));
       this.pipelines.set(key, made);
+      if (this.pipelines.size > maxPipelines) this.pipelines.delete(this.pipelines.keys().next().value);
     }
     return made;
   }

@@ -1,6 +1,6 @@
 // What a page uses. Everything is asynchronous, and calls on one object happen in order.
 import { DestroyedError, DeviceLostError, InputError, unpackError } from './errors.js';
-import { Host, transferables } from './host.js';
+import { transferables } from './transfer.js';
 
 export * from './errors.js';
 export { checkWebGPU } from './check.js';
@@ -64,8 +64,8 @@ class WorkerLink {
 
 /** The same calls without a worker. */
 class DirectLink {
-  constructor() {
-    this.host = new Host();
+  constructor(host) {
+    this.host = host;
   }
   call(handle, method, args) {
     return this.host.call(handle, method, args);
@@ -183,7 +183,8 @@ export async function init(options = {}) {
   if (worker) {
     link = new WorkerLink(worker === true ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module' }) : worker);
   } else {
-    link = new DirectLink();
+    const { Host } = await import('./host.js');
+    link = new DirectLink(new Host());
   }
   try {
     const about = await link.call(0, 'open', [rest]);

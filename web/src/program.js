@@ -15,6 +15,12 @@ export function checkNeeds(gpu, needs = {}) {
   for (const feature of needs.features ?? []) {
     if (!gpu.features.includes(feature)) lacking.push(`the feature ${feature}`);
   }
+  if (needs.subgroups) {
+    const { subgroupMinSize: min, subgroupMaxSize: max } = gpu.adapter;
+    if (min !== needs.subgroups[0] || max !== needs.subgroups[1]) {
+      lacking.push(`subgroups of ${needs.subgroups.join(' to ')} (it has ${min} to ${max})`);
+    }
+  }
   if (lacking.length > 0) {
     throw new UnsupportedError(`This graphics adapter cannot run the model: it needs ${lacking.join(', ')}.`);
   }

@@ -4,6 +4,7 @@ import { parseSafetensors, writeSafetensors } from './format.js';
 import { checkSchedule, hyper, knowsOptimizer, rateAt } from './optim.js';
 import { checkNeeds, elements, Program, toTyped } from './program.js';
 
+const maxPrograms = 16;  // of a model, one for each size of open inputs
 const maxInFlight = 8;  // steps that are submitted and not read back
 
 /** The input shapes that the feeds give, open extents (-1) filled in. Throws InputError. */
@@ -65,9 +66,11 @@ class Core {
       this.gpu.write(this.states[s.name], 0, s.data ? data(...s.data) : new Uint8Array(s.bytes));
     }
     this.step = header.step ?? 0;
-    if (header.states.some((s) => s.data)) return;
-    const init = await this.program('init', '', []);
+    if (header.states.some((s) => s.name === 'parameters' && s.data)) return;
+    // Its memory is needed once only.
+    const init = await this.make('init', '', []);
     await init.submit({}, []);
+    init.destroy();
   }
 
   async program(role, name, shapes) {
@@ -76,7 +79,14 @@ class Core {
     if (!made) {
       made = this.make(role, name, shapes);
       made.catch(() => this.programs.delete(key));
-      this.programs.set(key, made);
+    }
+    // The one used last comes last; of many sizes the oldest goes.
+    this.programs.delete(key);
+    this.programs.set(key, made);
+    if (this.programs.size > maxPrograms) {
+      const [oldest, program] = this.programs.entries().next().value;
+      this.programs.delete(oldest);
+      program.then((p) => p.destroy(), () => {});
     }
     return made;
   }

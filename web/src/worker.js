@@ -1,6 +1,7 @@
 // The worker: runs everything that waits for the GPU or for the compiler.
 import { packError } from './errors.js';
-import { Host, transferables } from './host.js';
+import { Host } from './host.js';
+import { transferables } from './transfer.js';
 
 const host = new Host();
 
