@@ -14,8 +14,11 @@ namespace tensorgrad::web {
 /// What a page asks of a model: numbers by name, such as {"layers": 4, "seed": 1}.
 class Options {
  public:
-  explicit Options(std::map<std::string, double, std::less<>> values = {})
-      : values_(std::move(values)) {}
+  explicit Options(std::map<std::string, double, std::less<>> values = {},
+                   std::string device = "web")
+      : values_(std::move(values)), device_(std::move(device)) {}
+  /// The device to compile for: "web" with the limits of the page's adapter.
+  const std::string& device() const { return device_; }
   /// The number of this name, or `otherwise`.
   double number(std::string_view name, double otherwise) const;
   /// The same for a whole number from `least` to `most`. Throws ValueError for any other.
@@ -24,6 +27,7 @@ class Options {
 
  private:
   std::map<std::string, double, std::less<>> values_;
+  std::string device_;
 };
 
 /// A training, compiled for the device "web", and the functions that a page may attach to it.

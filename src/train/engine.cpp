@@ -177,7 +177,7 @@ class ReferenceEngine : public Engine {
 
 std::shared_ptr<Engine> open_engine(const std::string& device) {
   if (device == "reference") return std::make_shared<ReferenceEngine>();
-  if (device == "web") return web::make_engine();
+  if (device == "web" || device.starts_with("web:")) return web::make_engine(device);
   return std::make_shared<DeviceEngine>(open_device(device));
 }
 

@@ -7,8 +7,8 @@ namespace tensorgrad::web {
 
 void register_models(Models& models) {
   for (const std::string& name : tools::workload_names()) {
-    models.add(name, [name](const Options&) {
-      return Model{*tools::open_workload(name, "web").training};
+    models.add(name, [name](const Options& options) {
+      return Model{*tools::open_workload(name, options.device()).training};
     });
   }
 }

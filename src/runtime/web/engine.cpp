@@ -4,43 +4,12 @@
 
 #include <algorithm>
 
+#include "codegen/wgsl/program.h"
+#include "runtime/web/target.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::web {
 namespace {
-
-// Zeros until it is written: a page that only compiles pays for no copy of the parameters.
-class HostBuffer : public DeviceBuffer {
- public:
-  explicit HostBuffer(std::size_t bytes) : bytes_(bytes) {}
-  std::size_t bytes() const override { return bytes_; }
-  void write(std::size_t offset, std::span<const std::byte> data) override {
-    check(offset, data.size());
-    if (data_.empty()) {
-      if (std::ranges::all_of(data, [](std::byte b) { return b == std::byte{0}; })) return;
-      data_.resize(bytes_);
-    }
-    std::ranges::copy(data, data_.begin() + static_cast<std::ptrdiff_t>(offset));
-  }
-  void read(std::size_t offset, std::span<std::byte> data) const override {
-    check(offset, data.size());
-    if (data_.empty()) {
-      std::ranges::fill(data, std::byte{0});
-    } else {
-      std::ranges::copy(std::span(data_).subspan(offset, data.size()), data.begin());
-    }
-  }
-
- private:
-  void check(std::size_t offset, std::size_t size) const {
-    if (offset > bytes_ || size > bytes_ - offset) {
-      throw ValueError(
-          fmt::format("A buffer of {} bytes has no {} bytes at {}.", bytes_, size, offset));
-    }
-  }
-  std::size_t bytes_;
-  std::vector<std::byte> data_;
-};
 
 class PageProgram : public Program {
  public:
@@ -56,25 +25,46 @@ class PageProgram : public Program {
   Plan plan_;
 };
 
-// What every WebGPU implementation guarantees: 8 storage buffers a stage, offsets in multiples of
-// 256 bytes; truth values are words in WGSL's storage.
-constexpr Target guaranteed{.max_buffers = 8, .alignment = 256, .bool_bytes = 4};
-
-class PageEngine : public Engine {
- public:
-  std::string name() const override { return "web"; }
-  std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
-    return std::make_unique<HostBuffer>(static_cast<std::size_t>(elements) * info(dtype).bytes);
-  }
-  std::unique_ptr<Program> load(const Graph& graph, std::vector<PassReport>* report) override {
-    return std::make_unique<PageProgram>(
-        make_plan(graph, guaranteed, PassOptions::from_environment(), report));
-  }
-  bool runs() const override { return false; }
-};
-
 }  // namespace
 
-std::shared_ptr<Engine> make_engine() { return std::make_shared<PageEngine>(); }
+void HostBuffer::check(std::size_t offset, std::size_t size) const {
+  if (offset > bytes_ || size > bytes_ - offset) {
+    throw ValueError(
+        fmt::format("A buffer of {} bytes has no {} bytes at {}.", bytes_, size, offset));
+  }
+}
+
+void HostBuffer::write(std::size_t offset, std::span<const std::byte> data) {
+  check(offset, data.size());
+  if (data_.empty() && std::ranges::any_of(data, [](std::byte b) { return b != std::byte{0}; })) {
+    data_.resize(bytes_);
+  }
+  if (!data_.empty()) {
+    std::ranges::copy(data, data_.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+  written_ = true;
+}
+
+void HostBuffer::read(std::size_t offset, std::span<std::byte> data) const {
+  check(offset, data.size());
+  if (data_.empty()) {
+    std::ranges::fill(data, std::byte{0});
+  } else {
+    std::ranges::copy(std::span(data_).subspan(offset, data.size()), data.begin());
+  }
+}
+
+std::unique_ptr<DeviceBuffer> PageEngine::allocate(DType dtype, std::int64_t elements) {
+  return std::make_unique<HostBuffer>(static_cast<std::size_t>(elements) * info(dtype).bytes);
+}
+
+std::unique_ptr<Program> PageEngine::load(const Graph& graph, std::vector<PassReport>* report) {
+  return std::make_unique<PageProgram>(
+      make_plan(graph, wgsl::schedule_target(target_), PassOptions::from_environment(), report));
+}
+
+std::shared_ptr<Engine> make_engine(std::string_view device) {
+  return std::make_shared<PageEngine>(parse_target(device));
+}
 
 }  // namespace tensorgrad::web

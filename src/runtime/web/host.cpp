@@ -38,7 +38,11 @@ Options options_of(const Json& request) {
     }
     values[key] = value.get<double>();
   }
-  return Options(std::move(values));
+  std::string device = "web";
+  if (const auto target = request.find("target"); target != request.end()) {
+    device += ":" + target->dump();
+  }
+  return Options(std::move(values), std::move(device));
 }
 
 Model make_model(const Models& models, const Json& request) {
@@ -52,9 +56,9 @@ Model make_model(const Models& models, const Json& request) {
   }
   Model model = it->second(options_of(request));
   if (const std::string device = model.training.core().engine().name(); device != "web") {
-    throw GraphError(fmt::format(
-        "The model \"{}\" is compiled for the device {}; a page needs the device web.", name,
-        device));
+    throw GraphError(
+        fmt::format("The model \"{}\" is compiled for the device {}; a page needs the device web.",
+                    name, device));
   }
   return model;
 }

@@ -21,9 +21,9 @@ ModuleHost host() {
   Models models;
   models.add("line", [](const Options& options) -> Model {
     const std::int64_t batch = options.integer("batch", 4, 1, 100);
-    return {compile(
-        Line{}, [](const Line& m, const Inputs& in) { return mean(square(m(in["x"]))); },
-        {.inputs = {{"x", {batch, 3}}}, .device = "web"})};
+    return {compile(Line{},
+                    [](const Line& m, const Inputs& in) { return mean(square(m(in["x"]))); },
+                    {.inputs = {{"x", {batch, 3}}}, .device = options.device()})};
   });
   return ModuleHost(std::move(models));
 }
