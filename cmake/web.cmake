@@ -58,6 +58,7 @@ function(tensorgrad_add_web_module name)
   target_link_libraries(${name} PRIVATE tensorgrad::tensorgrad fmt::fmt
                         nlohmann_json::nlohmann_json)
   target_include_directories(${name} PRIVATE ${TENSORGRAD_WEB_ROOT}/src)
+  set_target_properties(${name} PROPERTIES SUFFIX .wasm)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE -mexec-model=reactor -Wl,--gc-sections -Wl,--strip-all
                       -Wl,-z,stack-size=1048576)
