@@ -142,6 +142,12 @@ void ExpressionRenderer::bind_accumulator(int stage, int slot, Rendered value) {
   accumulators_[{stage, slot}] = std::move(value);
 }
 
+void ExpressionRenderer::bind(Expr expr, const std::string& name) {
+  Rendered value = named(name, writer_.depth());
+  value.serial = writer_.serial(value.depth);
+  exprs_[expr.id] = std::move(value);
+}
+
 void ExpressionRenderer::memory_changed() {
   const auto gone = [](const auto& entry) { return entry.second.fragile; };
   std::erase_if(exprs_, gone);

@@ -72,6 +72,8 @@ class ExpressionRenderer {
   void unbind_loop(int var) { loops_.erase(var); }
   /// Gives the result of accumulator `slot` of `stage` its text; stage -1: the contraction.
   void bind_accumulator(int stage, int slot, Rendered value);
+  /// Gives an expression a text, which stands while the innermost block is open.
+  void bind(kernel::Expr expr, const std::string& name);
   /// Asked first for every load; a result replaces the load (its condition too). The value is of
   /// the load's value type.
   using LoadHook = std::function<std::optional<Rendered>(const kernel::ExprNode& load)>;

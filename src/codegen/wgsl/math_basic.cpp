@@ -40,6 +40,15 @@ constexpr Helper table[] = {
   return select(sqrt(x), x, special);
 }
 )"},
+    // Implementations take a != b to be false with NaN.
+    {"tg_ne", {"tg_is_nan"}, R"(fn tg_ne(a: f32, b: f32) -> bool {
+  return (a != b) || tg_is_nan(a) || tg_is_nan(b);
+}
+)"},
+    {"tg_not_zero", {}, R"(fn tg_not_zero(x: f32) -> bool {
+  return (bitcast<u32>(x) & 0x7fffffffu) != 0u;
+}
+)"},
     // Whether (a, i) comes before (b, j) as the first largest or least; NaN is the extremum.
     {"tg_above", {"tg_is_nan"}, R"(fn tg_above(a: f32, i: i32, b: f32, j: i32) -> bool {
   let first = tg_is_nan(a);

@@ -31,83 +31,6 @@ namespace {
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-std::int64_t power_at_least(std::int64_t n) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
-}
-
-/// Whether more accesses of the reductions are contiguous from row to row than along the row.
-bool prefers_columns(const Kernel& kernel) {
-  if (kernel.nest.outer.empty()) return false;
-  const int row_var = kernel.nest.outer.back();
-  if (kernel.loops[static_cast<std::size_t>(row_var)].extent < 8) return false;
-  std::int64_t by_row = 0;
-  std::int64_t by_column = 0;
-  for (const Stage& stage : kernel.nest.stages) {
-    int inner = -1;
-    for (const int var : stage.loops) {
-      if (kernel.loops[static_cast<std::size_t>(var)].extent > 1) inner = var;
-    }
-    if (inner < 0) continue;
-    const std::int64_t count = points(kernel, stage.loops);
-    const auto is_near = [&](kernel::Index index, int var) {
-      const auto step = stride(kernel, index, var);
-      return step && *step >= -1 && *step <= 1;
-    };
-    for (const kernel::Index index : accesses(kernel, stage)) {
-      if (is_near(index, inner)) by_row += count;
-      if (is_near(index, row_var)) by_column += count;
-    }
-  }
-  return by_column > by_row;
-}
-
-/// Buffers that one stage stores and another one touches, which workgroups could not do at a time.
-bool has_shared_stores(const Kernel& kernel) {
-  std::vector<Touched> all;
-  for (const Stage& stage : kernel.nest.stages) all.push_back(touched(kernel, stage));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t j = 0; j < all.size(); ++j) {
-      if (i == j || kernel.nest.stages[j].stores.empty()) continue;
-      for (const int buffer : all[i].stores) {
-        if (all[j].loads.contains(buffer) || all[j].stores.contains(buffer)) return true;
-      }
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
-RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& target) {
-  RowLayout layout;
-  std::int64_t longest = 1;
-  for (const FlatNest::Columns& columns : flat.stages) longest = std::max(longest, columns.count);
-  const std::int64_t most =
-      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(256, target.invocations)));
-  const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
-  layout.columns = prefers_columns(kernel);
-  if (target.cpu) {
-    layout.lanes = 1;
-    layout.rows = std::min<std::int64_t>(16, flat.rows);
-  } else if (layout.columns) {
-    layout.rows = std::min<std::int64_t>(32, power_at_least(flat.rows));
-    layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 8, 1, most / layout.rows);
-  } else {
-    layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 4, 1, most);
-    const std::int64_t together = std::max<std::int64_t>(1, 64 / layout.lanes);
-    layout.rows = std::min(together, power_at_least(flat.rows));
-  }
-  const std::int64_t groups = ceil_div(flat.rows, layout.rows);
-  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
-  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel) &&
-      static_cast<int>(kernel.args.size()) < target.storage_buffers) {
-    layout.parts = std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
-  }
-  return layout;
-}
-
-namespace {
-
 /// Partial results of one accumulator in scratch: `rows * parts` words, then as many positions.
 struct Partial {
   std::int64_t values = 0, positions = 0;
@@ -177,6 +100,7 @@ class RowRenderer {
     RenderedPass run() {
       find_needed();
       place();
+      choose_kept();
       for (const std::size_t i : needed_) {
         const Stage& stage = kernel_.nest.stages[i];
         if (stage.accumulators.empty()) {
@@ -277,8 +201,140 @@ class RowRenderer {
         end = writer_.let(writer_.depth(), end);
         begin = layout_.lanes > 1 ? fmt::format("{} + lane", first) : first;
       }
+      if (keeps_columns(i)) {
+        open_kept(i);
+        return;
+      }
       writer_.open(fmt::format("for (var c = {}; c < {}; c += {}u)", begin, end, layout_.lanes));
       expressions_.bind_loop(flat_.stages[i].var, named("c", writer_.depth()));
+    }
+    void close_columns() {
+      for (; open_blocks_ > 0; --open_blocks_) writer_.close();
+      writer_.close();
+    }
+
+    // Columns in registers: what several stages compute of a column is kept in an array, whose
+    // element k is the column of the k-th turn.
+
+    /// Most columns of a row that one invocation keeps, and most numbers in all.
+    static constexpr std::int64_t most_kept = 16, most_registers = 64;
+
+    bool keeps_columns(std::size_t i) const { return kept_vars_.contains(flat_.stages[i].var); }
+    std::int64_t turns(std::size_t i) const {
+      return ceil_div(flat_.stages[i].count, layout_.lanes);
+    }
+
+    void open_kept(std::size_t i) {
+      const std::int64_t count = flat_.stages[i].count;
+      writer_.open(fmt::format("for (var k = 0u; k < {}u; k++)", turns(i)));
+      const std::string column =
+          layout_.lanes == 1 ? "k" : fmt::format("k * {}u + lane", layout_.lanes);
+      const std::string name = writer_.let(writer_.depth(), column);
+      if (count % layout_.lanes != 0) {
+        writer_.open(fmt::format("if ({} < {}u)", name, count));
+        open_blocks_ = 1;
+      }
+      expressions_.bind_loop(flat_.stages[i].var, named(name, writer_.depth()));
+      for (const Kept& kept : kept_) {
+        if (kept.var != flat_.stages[i].var || !kept.stages.contains(i)) continue;
+        if (*kept.stages.begin() == i) {
+          const Rendered value = expressions_.render_named(kept.expr);
+          writer_.line(fmt::format("{}[k] = {};", kept.name, value.text));
+        } else {
+          expressions_.bind(kept.expr, fmt::format("{}[k]", kept.name));
+        }
+      }
+    }
+
+    /// Chooses what is kept: the largest expressions of a column that several stages of the pass
+    /// share, as long as no stage but the last changes what they are computed from.
+    void choose_kept() {
+      if (layout_.parts > 1) return;
+      std::set<int> changed;
+      std::map<int, std::vector<std::size_t>> by_var;
+      for (const std::size_t i : needed_) {
+        const auto& stage = kernel_.nest.stages[i];
+        if (i != needed_.back()) {
+          for (const kernel::Store& s : stage.stores) changed.insert(s.buffer);
+        }
+        if (flat_.stages[i].var >= 0 && turns(i) <= most_kept) {
+          by_var[flat_.stages[i].var].push_back(i);
+        }
+      }
+      std::int64_t registers = 0;
+      for (const auto& [var, stages] : by_var) {
+        if (stages.size() < 2) continue;
+        std::map<std::int32_t, std::set<std::size_t>> users;
+        for (const std::size_t i : stages) {
+          for (const std::int32_t id : reachable(kernel_.nest.stages[i])) users[id].insert(i);
+        }
+        std::set<std::int32_t> chosen;
+        for (const std::size_t i : stages) choose_shared(i, var, users, changed, chosen);
+        for (const std::int32_t id : chosen) {
+          const std::int64_t size = turns(stages.front());
+          if (registers + size > most_registers) break;
+          registers += size;
+          const DType dtype = kernel_.pool.node(Expr{id}).dtype;
+          Kept kept{Expr{id}, var, users[id], fmt::format("r{}", kept_.size())};
+          writer_.line(fmt::format("var {}: array<{}, {}>;", kept.name, value_type(dtype), size));
+          kept_.push_back(std::move(kept));
+          kept_vars_.insert(var);
+        }
+      }
+    }
+
+    /// The expressions that a stage computes.
+    std::set<std::int32_t> reachable(const Stage& stage) const {
+      std::set<std::int32_t> seen;
+      std::vector<Expr> stack = kernel::roots(stage).exprs;
+      while (!stack.empty()) {
+        const Expr top = stack.back();
+        stack.pop_back();
+        if (!seen.insert(top.id).second) continue;
+        for (const std::int32_t arg : kernel_.pool.node(top).args) {
+          if (arg >= 0) stack.push_back(Expr{arg});
+        }
+      }
+      return seen;
+    }
+
+    void choose_shared(std::size_t i, int var,
+                       const std::map<std::int32_t, std::set<std::size_t>>& users,
+                       const std::set<int>& changed, std::set<std::int32_t>& chosen) const {
+      std::set<std::int32_t> seen;
+      std::vector<Expr> stack = kernel::roots(kernel_.nest.stages[i]).exprs;
+      while (!stack.empty()) {
+        const Expr top = stack.back();
+        stack.pop_back();
+        if (!seen.insert(top.id).second || chosen.contains(top.id)) continue;
+        const ExprNode& node = kernel_.pool.node(top);
+        if (users.at(top.id).size() > 1 && is_worth_keeping(top, var, changed)) {
+          chosen.insert(top.id);
+          continue;
+        }
+        for (const std::int32_t arg : node.args) {
+          if (arg >= 0) stack.push_back(Expr{arg});
+        }
+      }
+    }
+
+    /// Whether an expression loads, depends on the column, and reads nothing that changes.
+    bool is_worth_keeping(Expr expr, int var, const std::set<int>& changed) const {
+      if (kernel_.pool.node(expr).dtype == DType::bool_) return false;
+      bool depends = false;
+      bool loads = false;
+      bool stays = true;
+      kernel::for_each_part(
+          kernel_.pool, expr,
+          [&](const kernel::IndexNode& n) {
+            depends = depends || (n.kind == kernel::IndexNode::Kind::loop && n.var == var);
+          },
+          [&](const ExprNode& n) {
+            if (n.fn != Fn::load) return;
+            loads = true;
+            stays = stays && !changed.contains(n.buffer);
+          });
+      return depends && loads && stays;
     }
 
     /// Whether the parts of a row share the columns of a stage.
@@ -299,7 +355,11 @@ class RowRenderer {
           writer_.open("if (lane == 0u)");
         }
         for (const Running& item : running) take(builder_, item);
-        if (loops || layout_.lanes > 1) writer_.close();
+        if (loops) {
+          close_columns();
+        } else if (layout_.lanes > 1) {
+          writer_.close();
+        }
       }
       finish(i, running);
     }
@@ -366,13 +426,54 @@ class RowRenderer {
       }
     }
 
-    void combine_lanes(std::vector<Running>& running) {
-      const std::int64_t size = builder_.invocations();
-      const std::int64_t step = layout_.columns ? layout_.rows : 1;
+    /// By exchanges within subgroups, then over the subgroups' results, of which there are few.
+    void combine_subgroups(std::vector<Running>& running) {
+      builder_.enable_subgroups();
+      const std::int64_t together = subgroup_lanes();
+      writer_.open(fmt::format("for (var step = {}u; step > 0u; step >>= 1u)", together / 2));
+      for (const Running& item : running) {
+        const auto other = [&](const std::string& mine) {
+          return writer_.let(writer_.depth(), fmt::format("subgroupShuffleXor({}, step)", mine));
+        };
+        const std::string value = other(item.value);
+        take(builder_, item, value, item.indexed() ? other(item.position) : "");
+      }
+      writer_.close();
+      const std::int64_t left = layout_.lanes / together;
+      if (left == 1) return;
+      const std::vector<Places> places =
+          share(running, builder_.invocations() / together, fmt::format("local / {}u", together),
+                fmt::format("local % {}u == 0u", together));
+      const std::string first =
+          layout_.rows == 1
+              ? "0u"
+              : writer_.let(writer_.depth(), fmt::format("local / {}u * {}u", layout_.lanes, left));
+      for (std::size_t slot = 0; slot < running.size(); ++slot) {
+        // Every lane combines them in the same order.
+        running[slot].value = writer_.var(0, fmt::format("{}[{}]", places[slot].values, first));
+        if (!running[slot].indexed()) continue;
+        running[slot].position =
+            writer_.var(0, fmt::format("{}[{}]", places[slot].positions, first));
+      }
+      writer_.open(fmt::format("for (var other = 1u; other < {}u; other++)", left));
+      const std::string at = first == "0u" ? "other" : fmt::format("{} + other", first);
+      for (std::size_t slot = 0; slot < running.size(); ++slot)
+        take_shared(running[slot], places[slot], at);
+      writer_.close();
+    }
+
+    /// Where the values of an accumulator stand in workgroup memory.
+    struct Places {
+      std::string values, positions;
+    };
+
+    /// Writes running values to workgroup memory, where all can read them afterwards.
+    std::vector<Places> share(const std::vector<Running>& running, std::int64_t size,
+                              const std::string& at, const std::string& guard) {
       // An array is used again only after all have read it.
-      std::map<std::string_view, std::size_t> taken;
-      std::vector<std::pair<std::string, std::string>> places;
       if (!arrays_.empty()) writer_.line("workgroupBarrier();");
+      std::map<std::string_view, std::size_t> taken;
+      std::vector<Places> places;
       const auto array = [&](std::string_view type) {
         auto& arrays = arrays_[type];
         const std::size_t n = taken[type]++;
@@ -380,27 +481,56 @@ class RowRenderer {
         return arrays[n];
       };
       for (const Running& item : running) {
-        auto& [values, positions] = places.emplace_back();
-        values = array(running_type(*item.accumulator));
-        writer_.line(fmt::format("{}[local] = {};", values, item.value));
-        if (!item.indexed()) continue;
-        positions = array("i32");
-        writer_.line(fmt::format("{}[local] = {};", positions, item.position));
+        places.push_back({array(running_type(*item.accumulator)), {}});
+        if (item.indexed()) places.back().positions = array("i32");
       }
+      if (!guard.empty()) writer_.open(fmt::format("if ({})", guard));
+      for (std::size_t slot = 0; slot < running.size(); ++slot) {
+        writer_.line(fmt::format("{}[{}] = {};", places[slot].values, at, running[slot].value));
+        if (!running[slot].indexed()) continue;
+        writer_.line(
+            fmt::format("{}[{}] = {};", places[slot].positions, at, running[slot].position));
+      }
+      if (!guard.empty()) writer_.close();
       writer_.line("workgroupBarrier();");
+      return places;
+    }
+
+    void take_shared(const Running& running, const Places& places, const std::string& at) {
+      const int depth = writer_.depth();
+      const std::string value = writer_.let(depth, fmt::format("{}[{}]", places.values, at));
+      std::string position;
+      if (running.indexed()) {
+        position = writer_.let(depth, fmt::format("{}[{}]", places.positions, at));
+      }
+      take(builder_, running, value, position);
+    }
+
+    /// Lanes that exchange values within a subgroup; 0 where that does not pay or is not known to
+    /// work.
+    std::int64_t subgroup_lanes() const {
+      const Target& target = owner_.target_;
+      if (target.subgroup_min < 2 || layout_.columns) return 0;
+      const auto least = static_cast<std::int64_t>(
+          std::bit_floor(static_cast<std::uint64_t>(target.subgroup_min)));
+      const std::int64_t together = std::min(layout_.lanes, least);
+      return layout_.lanes / together <= 16 ? together : 0;
+    }
+
+    void combine_lanes(std::vector<Running>& running) {
+      if (subgroup_lanes() > 0) {
+        combine_subgroups(running);
+        return;
+      }
+      const std::int64_t step = layout_.columns ? layout_.rows : 1;
+      const std::vector<Places> places = share(running, builder_.invocations(), "local", "");
       writer_.open(fmt::format("for (var half = {}u; half > 0u; half >>= 1u)", layout_.lanes / 2));
       writer_.open("if (lane < half)");
       const std::string other =
           step == 1 ? "local + half" : fmt::format("local + half * {}u", step);
       for (std::size_t slot = 0; slot < running.size(); ++slot) {
         const auto& [values, positions] = places[slot];
-        const std::string value =
-            writer_.let(writer_.depth(), fmt::format("{}[{}]", values, other));
-        std::string position;
-        if (running[slot].indexed()) {
-          position = writer_.let(writer_.depth(), fmt::format("{}[{}]", positions, other));
-        }
-        take(builder_, running[slot], value, position);
+        take_shared(running[slot], places[slot], other);
         writer_.line(fmt::format("{}[local] = {};", values, running[slot].value));
         if (running[slot].indexed()) {
           writer_.line(fmt::format("{}[local] = {};", positions, running[slot].position));
@@ -443,7 +573,7 @@ class RowRenderer {
       if (!guard.empty()) writer_.open(fmt::format("if ({})", guard));
       if (loops) open_columns(i);
       render_stores(builder_, stage, "");
-      if (loops) writer_.close();
+      if (loops) close_columns();
       if (!guard.empty()) writer_.close();
       expressions_.memory_changed();
       stored_.insert(mine.stores.begin(), mine.stores.end());
@@ -459,8 +589,19 @@ class RowRenderer {
     PassBuilder builder_;
     Writer& writer_;
     ExpressionRenderer& expressions_;
+    /// An expression that stages keep in registers: the first of them fills the array `name`.
+    struct Kept {
+      Expr expr;
+      int var = -1;
+      std::set<std::size_t> stages;
+      std::string name;
+    };
+
     std::vector<std::size_t> needed_;
     std::string live_;
+    std::vector<Kept> kept_;
+    std::set<int> kept_vars_;
+    int open_blocks_ = 0;
     std::map<std::string_view, std::vector<std::string>> arrays_;
     std::set<int> stored_, loaded_;
   };

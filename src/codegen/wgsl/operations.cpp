@@ -78,6 +78,9 @@ Rendered ExpressionRenderer::shift(bool left, DType dtype, const ExprNode& node,
 
 Rendered ExpressionRenderer::convert(DType from, DType to, const Rendered& value) {
   if (from == to) return value;
+  if (to == DType::bool_ && from == DType::f32) {
+    return call(helpers_.use("tg_not_zero"), {&value});
+  }
   if (to == DType::bool_) return binary("!=", value, named(finite_literal(from, 0)));
   if (from == DType::f32) {
     return call(helpers_.use(to == DType::i32 ? "tg_to_i32" : "tg_to_u32"), {&value});
@@ -133,6 +136,7 @@ Rendered ExpressionRenderer::compare(const ExprNode& node, DType dtype, const Re
     case Fn::eq:
       return binary("==", a, b);
     case Fn::ne:
+      if (dtype == DType::f32) return call(helpers_.use("tg_ne"), {&a, &b});
       return binary("!=", a, b);
     case Fn::lt:
       return is_bool ? binary("&", inverted(a), b) : binary("<", a, b);

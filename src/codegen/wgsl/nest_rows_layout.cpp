@@ -1,0 +1,92 @@
+// How many invocations and workgroups run a row.
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "codegen/wgsl/nest_rows.h"
+
+namespace tensorgrad::wgsl {
+
+using kernel::Kernel;
+using kernel::Stage;
+
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t power_at_least(std::int64_t n) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
+}
+
+/// Whether more accesses of the reductions are contiguous from row to row than along the row.
+bool prefers_columns(const Kernel& kernel) {
+  if (kernel.nest.outer.empty()) return false;
+  const int row_var = kernel.nest.outer.back();
+  if (kernel.loops[static_cast<std::size_t>(row_var)].extent < 8) return false;
+  std::int64_t by_row = 0;
+  std::int64_t by_column = 0;
+  for (const Stage& stage : kernel.nest.stages) {
+    int inner = -1;
+    for (const int var : stage.loops) {
+      if (kernel.loops[static_cast<std::size_t>(var)].extent > 1) inner = var;
+    }
+    if (inner < 0) continue;
+    const std::int64_t count = points(kernel, stage.loops);
+    const auto is_near = [&](kernel::Index index, int var) {
+      const auto step = stride(kernel, index, var);
+      return step && *step >= -1 && *step <= 1;
+    };
+    for (const kernel::Index index : accesses(kernel, stage)) {
+      if (is_near(index, inner)) by_row += count;
+      if (is_near(index, row_var)) by_column += count;
+    }
+  }
+  return by_column > by_row;
+}
+
+/// Buffers that one stage stores and another one touches, which workgroups could not do at a time.
+bool has_shared_stores(const Kernel& kernel) {
+  std::vector<Touched> all;
+  for (const Stage& stage : kernel.nest.stages) all.push_back(touched(kernel, stage));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      if (i == j || kernel.nest.stages[j].stores.empty()) continue;
+      for (const int buffer : all[i].stores) {
+        if (all[j].loads.contains(buffer) || all[j].stores.contains(buffer)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& target) {
+  RowLayout layout;
+  std::int64_t longest = 1;
+  for (const FlatNest::Columns& columns : flat.stages) longest = std::max(longest, columns.count);
+  const std::int64_t most =
+      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(256, target.invocations)));
+  const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
+  layout.columns = prefers_columns(kernel);
+  if (target.cpu) {
+    layout.lanes = 1;
+    layout.rows = std::min<std::int64_t>(16, flat.rows);
+  } else if (layout.columns) {
+    layout.rows = std::min<std::int64_t>(32, power_at_least(flat.rows));
+    layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 8, 1, most / layout.rows);
+  } else {
+    layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 4, 1, most);
+    const std::int64_t together = std::max<std::int64_t>(1, 64 / layout.lanes);
+    layout.rows = std::min(together, power_at_least(flat.rows));
+  }
+  const std::int64_t groups = ceil_div(flat.rows, layout.rows);
+  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
+  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel) &&
+      static_cast<int>(kernel.args.size()) < target.storage_buffers) {
+    layout.parts = std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
+  }
+  return layout;
+}
+
+}  // namespace tensorgrad::wgsl
