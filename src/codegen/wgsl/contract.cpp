@@ -1,0 +1,198 @@
+// Renders a contraction: chooses a tile, multiplies, sums the parts of a divided k, and hands each
+// result to the epilogue.
+#include "codegen/wgsl/contract.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "codegen/wgsl/contract_epilogue.h"
+#include "codegen/wgsl/expressions.h"
+#include "tensorgrad/error.h"
+
+namespace tensorgrad::wgsl {
+namespace {
+
+using kernel::Kernel;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+constexpr int scratch_arg = -1;
+
+std::string declaration(std::size_t binding, const std::string& name, std::string_view element,
+                        bool writable) {
+  return fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n", binding,
+                     writable ? "read_write" : "read", name, element);
+}
+
+/// A module: bindings, functions, entry point.
+RenderedPass assemble(const Kernel& kernel, const std::vector<bool>& writable, const Body& body,
+                      const Epilogue& epilogue, const WideArgs& wide, std::set<int> args,
+                      bool scratch, bool scratch_is_wide) {
+  RenderedPass pass;
+  pass.groups = body.groups;
+  args.insert(epilogue.reads.begin(), epilogue.reads.end());
+  args.insert(epilogue.writes.begin(), epilogue.writes.end());
+  for (const int arg : args) {
+    const auto i = static_cast<std::size_t>(arg);
+    const bool writes = epilogue.writes.contains(arg) || (i < writable.size() && writable[i]);
+    std::string type(memory_type(kernel.args[i].dtype));
+    if (wide.contains(arg)) type = fmt::format("vec4<{}>", type);
+    pass.text += declaration(pass.bindings.size(), fmt::format("b{}", arg), type, writes);
+    pass.bindings.push_back({arg, -1, writes});
+  }
+  if (scratch) {
+    pass.text += declaration(pass.bindings.size(), "s0", scratch_is_wide ? "vec4f" : "f32", true);
+    pass.bindings.push_back({-1, 0, true});
+  }
+  pass.text += "\n" + epilogue.functions + body.functions + "\n" + body.text;
+  return pass;
+}
+
+Body render_body(const Problem& problem, const Tile& tile, const Target& target,
+                 const WideArgs& wide) {
+  switch (tile.kind) {
+    case Tile::Kind::tiled:
+      return render_tiled(problem, tile, target, wide);
+    case Tile::Kind::direct:
+      return render_direct(problem, tile, target, wide);
+    case Tile::Kind::dot:
+      break;
+  }
+  return render_dot(problem, tile, target, wide);
+}
+
+/// The tile with no part of k left empty.
+Tile without_empty_parts(Tile tile, const Problem& problem) {
+  const std::int64_t depth = std::max<std::int64_t>(problem.depth(), 1);
+  const std::int64_t step = tile.kind == Tile::Kind::tiled ? tile.bk : 1;
+  const std::int64_t part = ceil_div(ceil_div(depth, tile.splits), step) * step;
+  tile.splits = ceil_div(depth, part);
+  return tile;
+}
+
+/// Adds the parts of a divided k in order, and hands on the sums.
+Body render_sum(const Problem& problem, const Tile& tile, const Target& target) {
+  const bool wide = problem.columns() % 4 == 0;
+  const std::int64_t count =
+      problem.batches() * problem.rows() * problem.columns() / (wide ? 4 : 1);
+  constexpr std::int64_t threads = 64;
+  const Grid grid = linear_grid(ceil_div(count, threads), target);
+  const std::int64_t columns = problem.columns() / (wide ? 4 : 1);
+  Body body;
+  body.groups = grid.groups;
+  Lines out;
+  out.line("@compute @workgroup_size({})", threads);
+  out.open("fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) t: u32)");
+  out.line("let item = {} * {}u + t;", grid.number, threads);
+  out.line("if (item >= {}u) {{ return; }}", count);
+  out.line("var total = s0[item];");
+  out.open("for (var part = 1u; part < {}u; part++)", tile.splits);
+  out.line("total += s0[item + part * {}u];", count);
+  out.close();
+  out.line("{}(item / {}u, item / {}u % {}u, item % {}u{}, total);", wide ? "finish4" : "finish",
+           columns * problem.rows(), columns, problem.rows(), columns, wide ? " * 4u" : "");
+  out.close();
+  body.text = out.text();
+  return body;
+}
+
+int binding_count(const Epilogue& epilogue, std::set<int> args, bool scratch) {
+  args.insert(epilogue.reads.begin(), epilogue.reads.end());
+  args.insert(epilogue.writes.begin(), epilogue.writes.end());
+  return static_cast<int>(args.size()) + (scratch ? 1 : 0);
+}
+
+/// The kernel's nest as passes of their own, which find the results in memory.
+void append_nest(const Kernel& kernel, const Target& target, const std::vector<bool>& writable,
+                 RenderedKernel& rendered) {
+  Kernel nest = kernel;
+  nest.contraction.reset();
+  RenderedKernel more = render_nest(nest, target, writable);
+  const int scratch = static_cast<int>(rendered.scratch_bytes.size());
+  for (RenderedPass& pass : more.passes) {
+    for (PassBinding& binding : pass.bindings) {
+      if (binding.scratch >= 0) binding.scratch += scratch;
+    }
+    rendered.passes.push_back(std::move(pass));
+  }
+  rendered.scratch_bytes.insert(rendered.scratch_bytes.end(), more.scratch_bytes.begin(),
+                                more.scratch_bytes.end());
+}
+
+Problem canonical(const Kernel& kernel) {
+  if (const auto* matmul = std::get_if<kernel::Matmul>(&*kernel.contraction)) {
+    return problem_of(*matmul);
+  }
+  return problem_of(std::get<kernel::Conv>(*kernel.contraction));
+}
+
+}  // namespace
+
+RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
+                                  const std::vector<bool>& writable, const Tile& wanted) {
+  const Problem problem = canonical(kernel);
+  const Tile tile = without_empty_parts(wanted, problem);
+  const bool has_nest = !kernel.nest.stages.empty();
+  bool is_fused = true;
+  RenderedKernel rendered;
+  if (problem.batches() * problem.rows() * problem.columns() > 0) {
+    const bool splits = tile.splits > 1;
+    // Only passes that deliver vectors can store into a buffer of vectors.
+    const bool body_vectors =
+        tile.kind == Tile::Kind::tiled || (tile.kind == Tile::Kind::direct && tile.tn % 4 == 0);
+    const bool vectors = splits ? problem.columns() % 4 == 0 : body_vectors;
+    const std::set<int> operands{problem.lhs.arg, problem.rhs.arg};
+    WideArgs wide = wide_args(problem, kernel.args);
+    std::optional<Epilogue> epilogue;
+    if (has_nest) {
+      WideArgs with_nest = wide;
+      epilogue = map_epilogue(kernel, problem, vectors, with_nest);
+      if (epilogue && binding_count(*epilogue, splits ? std::set<int>{} : operands, splits) >
+                          target.storage_buffers) {
+        epilogue.reset();
+      }
+      if (epilogue) wide = with_nest;
+    }
+    is_fused = epilogue.has_value();
+    if (!epilogue) {
+      const auto& out = kernel.args[static_cast<std::size_t>(problem.out.arg)];
+      const bool wide_out = vectors && is_wide_result(problem, problem.out, out.elements);
+      if (wide_out) wide.insert(problem.out.arg);
+      epilogue = plain_epilogue(problem, problem.out, wide_out);
+    }
+    const Body body = render_body(problem, tile, target, wide);
+    if (splits) {
+      const std::int64_t rows = problem.rows();
+      const std::int64_t columns = problem.columns();
+      Problem parts = problem;
+      parts.batch = {problem.batches() * tile.splits};
+      parts.m = {rows};
+      parts.n = {columns};
+      const Result dense{scratch_arg, 0, {rows * columns}, {columns}, {1}};
+      const bool wide_parts = vectors && body_vectors;
+      rendered.scratch_bytes.push_back(parts.batch[0] * rows * columns * element_bytes);
+      rendered.passes.push_back(assemble(kernel, writable, body,
+                                         plain_epilogue(parts, dense, wide_parts), wide, operands,
+                                         true, wide_parts));
+      rendered.passes.push_back(assemble(kernel, writable, render_sum(problem, tile, target),
+                                         *epilogue, wide, {}, true, vectors));
+    } else {
+      rendered.passes.push_back(
+          assemble(kernel, writable, body, *epilogue, wide, operands, false, false));
+    }
+  }
+  if (has_nest && !is_fused) append_nest(kernel, target, writable, rendered);
+  return rendered;
+}
+
+RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
+                                  const std::vector<bool>& writable) {
+  const Problem problem = canonical(kernel);
+  const bool is_empty = problem.batches() * problem.rows() * problem.columns() == 0;
+  return render_contraction(kernel, target, writable,
+                            is_empty ? Tile{} : candidate_tiles(problem, target).front());
+}
+
+}  // namespace tensorgrad::wgsl
