@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,18 @@ Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site
 Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
+/// Passes `x`, as a node that is never merged with `x` and is computed from only when `after` is
+/// there: what is made of it is computed again.
+Tensor barrier(const Tensor& x, const Tensor& after, const Site& site = Site::current());
+
+// derivatives that a program gives itself (ops/custom.cpp)
+/// Passes `value`, a function of `inputs` with the derivative of `rule`.
+Tensor custom(const Tensor& value, std::span<const Tensor> inputs,
+              std::span<const Tensor> residuals, std::shared_ptr<const CustomRule> rule,
+              const Site& site = Site::current());
+/// The tangent of a `custom` node as an expression that can only be transposed. `tangents` has an
+/// entry an operand.
+Tensor custom_tangent(const Tensor& y, std::span<const Tensor> tangents);
 
 // reductions (ops/reduce.cpp): `axes` sorted and distinct; the dimensions vanish
 Tensor reduce(kernel::Combiner combiner, const Tensor& x, const std::vector<int>& axes,
@@ -131,6 +144,7 @@ std::span<const Op> leaf_ops();
 std::span<const Op> elementwise_ops();
 std::span<const Op> movement_ops();
 std::span<const Op> tag_ops();
+std::span<const Op> custom_ops();
 std::span<const Op> reduce_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();

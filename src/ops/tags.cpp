@@ -53,13 +53,31 @@ Op stop_gradient_row() {
           .lowering = LowerView{lower_identity, true},
           .reference = reference_identity,
           .samples = [] { return std::vector<Sample>{}; },
-          .ulp = 0};
+          .ulp = 0,
+          .carries = [](const Node&, std::size_t) { return false; }};
 }
 
-enum Row : std::size_t { capture, named, stop };
+bool first_carries(const Node&, std::size_t i) { return i == 0; }
+Op barrier_row() {
+  return {.name = "barrier",
+          .doc = "Passes its first operand once the second is there: a value to compute from anew.",
+          .infer = infer_same,
+          .jvp = JvpRule{[](const Tensor&, Tangents t) { return t[0]; }},
+          .transpose = TransposeRule{[](const Tensor&, const Tensor& ct, Batched) {
+            return Cotangents{ct, Tensor()};
+          }},
+          .vmap = vmap_elementwise,
+          .lowering = LowerView{lower_identity, true},
+          .reference = reference_identity,
+          .samples = [] { return std::vector<Sample>{}; },
+          .ulp = 0,
+          .carries = first_carries};
+}
+
+enum Row : std::size_t { capture, named, stop, barrier_tag };
 
 std::span<const Op> rows() {
-  static const Op table[] = {capture_row(), named_row(), stop_gradient_row()};
+  static const Op table[] = {capture_row(), named_row(), stop_gradient_row(), barrier_row()};
   return table;
 }
 
@@ -77,6 +95,9 @@ Tensor named(const std::string& name, const Tensor& x, const Site& site) {
 }
 Tensor stop_gradient(const Tensor& x, const Site& site) {
   return make(rows()[Row::stop], {x}, std::monostate{}, site);
+}
+Tensor barrier(const Tensor& x, const Tensor& after, const Site& site) {
+  return make(rows()[Row::barrier_tag], {x, after}, std::monostate{}, site);
 }
 
 }  // namespace prim
