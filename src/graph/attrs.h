@@ -101,6 +101,11 @@ struct NameAttr {
   std::string name;
   auto tie() const { return std::tie(name); }
 };
+/// The buffer that `assign` replaces.
+struct BufferAttr {
+  std::string name;
+  auto tie() const { return std::tie(name); }
+};
 /// A small number that selects a variant (`threefry`: which output word).
 struct IndexAttr {
   int index = 0;
@@ -115,7 +120,7 @@ struct CustomAttr {
 
 using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
                            GatherAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
-                           InputAttr, NameAttr, IndexAttr, CustomAttr>;
+                           InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

@@ -80,6 +80,9 @@ Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site
 Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
+/// Passes `x`; a compiled training gives `value` to the buffer of that name.
+Tensor assign(const std::string& buffer, const Tensor& x, const Tensor& value,
+              const Site& site = Site::current());
 /// Passes `x`, as a node that is never merged with `x` and is computed from only when `after` is
 /// there: what is made of it is computed again.
 Tensor barrier(const Tensor& x, const Tensor& after, const Site& site = Site::current());
