@@ -26,6 +26,8 @@ Tensor zeros_like(const Tensor& t);
 /// 0, 1, 2, … along `axis` of `shape` (i32, u32 or f32).
 Tensor iota(const Shape& shape, int axis, DType dtype, const Site& site = Site::current());
 Tensor data(const Type& type, std::vector<std::byte> bytes, const Site& site = Site::current());
+Tensor data(const Type& type, std::shared_ptr<const HostData> value,
+            const Site& site = Site::current());
 Tensor input(InputRole role, const std::string& name, const Type& type,
              const Site& site = Site::current());
 /// A bool scalar: true while training, false elsewhere; bound when a program is compiled.

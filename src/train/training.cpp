@@ -400,9 +400,9 @@ Graph TrainingCore::initial_graph() const {
 void TrainingCore::reset() {
   if (engine_->runs()) {
     const std::vector<Tensor> initial = initial_values();
-    const auto bytes = evaluate(initial, engine_.get());
-    buffers_[0]->write(0, bytes[0]);
-    if (has_buffers()) buffers_[buffer_index()]->write(0, bytes[1]);
+    const std::vector<HostValue> values = evaluate(initial, engine_.get());
+    buffers_[0]->write(0, values[0]->bytes);
+    if (has_buffers()) buffers_[buffer_index()]->write(0, values[1]->bytes);
   }
   const std::vector<float> zeros(static_cast<std::size_t>(arena_size_), 0.0F);
   for (std::size_t i = 1; i <= slot_arenas_.size(); ++i) write_arena(i, zeros);
