@@ -28,7 +28,8 @@ std::vector<Tensor> materialise(std::span<const Tensor> tensors, const Site& sit
 template <Tree T>
 auto materialise(const T& tree, Site site = Site::current()) {
   const detail::Plain<T> plain = tree;
-  return tree_with(plain, detail::materialise(tree_leaves(plain), site));
+  constexpr auto all = detail::Leaves::all;
+  return detail::with_leaves<all>(plain, detail::materialise(detail::leaves_of<all>(plain), site));
 }
 
 namespace detail {
@@ -52,7 +53,7 @@ class Signature {
     text_ += ' ';
     if constexpr (std::is_same_v<T, Tensor>) {
       add_type(x);
-    } else if constexpr (std::is_same_v<T, Param>) {
+    } else if constexpr (std::is_same_v<T, Param> || std::is_same_v<T, Buffer>) {
       add_type(x.tensor());
     } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       add_number(static_cast<double>(x));
@@ -114,16 +115,17 @@ class Jitted {
     static_assert(Tree<Y>, "A compiled function must return tensors.");
     Signature signature;
     signature.add(arguments);
-    const std::vector<Tensor> leaves = leaves_of(arguments);
+    const std::vector<Tensor> leaves = leaves_of<Leaves::all>(arguments);
     std::shared_ptr<JitEntry> entry = cache_->find(signature.text());
     if (!entry) {
       std::vector<Tensor> placeholders = jit_placeholders(leaves, site_);
-      const Arguments traced = with_leaves(arguments, placeholders);
+      const Arguments traced = with_leaves<Leaves::all>(arguments, placeholders);
       const Y y = std::apply(f_, traced);
-      entry = jit_entry(std::move(placeholders), tree_leaves(y), skeleton(y));
+      entry = jit_entry(std::move(placeholders), leaves_of<Leaves::all>(y), skeleton(y));
       cache_->add(signature.text(), entry);
     }
-    return tree_with(std::any_cast<const Y&>(jit_result(*entry)), jit_call(*entry, leaves, site_));
+    return with_leaves<Leaves::all>(std::any_cast<const Y&>(jit_result(*entry)),
+                                    jit_call(*entry, leaves, site_));
   }
   /// How many forms are held.
   std::size_t compiled() const { return cache_->size(); }

@@ -72,31 +72,15 @@ Tensor seed_of(const Tensor& y);
 template <class T>
 using Plain = std::conditional_t<std::convertible_to<T, Tensor>, Tensor, std::remove_cvref_t<T>>;
 
-template <class T>
-std::vector<Tensor> leaves_of(const T& x) {
-  if constexpr (Tree<T>) {
-    return tree_leaves(x);
-  } else {
-    return {};
-  }
-}
-template <class T>
-T with_leaves(const T& like, std::span<const Tensor> leaves) {
-  if constexpr (Tree<T>) {
-    return tree_with(like, leaves);
-  } else {
-    return like;
-  }
-}
 /// The tree without its tensors.
 template <class T>
 T skeleton(const T& x) {
-  return with_leaves(x, std::vector<Tensor>(leaves_of(x).size()));
+  return with_leaves<Leaves::all>(x, std::vector<Tensor>(leaves_of<Leaves::all>(x).size()));
 }
 /// The tree with fresh nodes of the same values.
 template <class T>
 void make_variable(T& x) {
-  if constexpr (Tree<T>) x = tree_map(variable, x);
+  x = map_leaves<Leaves::differentiable>(variable, x);
 }
 
 /// The numbers of the arguments to differentiate by: those given, else the first or all of `count`.
@@ -286,7 +270,8 @@ auto jvp_of(std::index_sequence<I...>, std::bool_constant<aux>, const F& f,
             const std::tuple<Args...>& args, const std::tuple<Tangents...>& tangents) {
   const auto call = std::apply(
       [&](const auto&... a) { return trace<std::index_sequence<I...>, aux>(f, a...); }, args);
-  auto t = tree_with(call.result, tensorgrad::jvp(call.outputs, call.inputs, leaves_of(tangents)));
+  auto t = tree_with(call.result, tensorgrad::jvp(call.outputs, call.inputs,
+                                                  leaves_of<Leaves::differentiable>(tangents)));
   if constexpr (aux) {
     return std::tuple(call.result, std::move(t), call.auxiliary());
   } else {
@@ -414,12 +399,8 @@ class BatchedArguments {
   template <class T>
   T element(const T& argument) {
     const Axis axis = next_axis();
-    if constexpr (Tree<T>) {
-      if (!axis) return argument;
-      return tree_map([&](const Tensor& t) { return add(t, *axis); }, argument);
-    } else {
-      return argument;
-    }
+    if (!axis) return argument;
+    return map_leaves<Leaves::all>([&](const Tensor& t) { return add(t, *axis); }, argument);
   }
   /// Results of the elements for the whole batch.
   std::vector<Tensor> batch(std::span<const Tensor> results, std::span<const Axis> out_axes) const;
@@ -452,7 +433,9 @@ auto vmap(F f, VmapOptions options = {}, Site site = Site::current()) {
     const auto y = std::apply(f, elements);
     using Y = detail::Plain<decltype(y)>;
     const Y result = y;
-    return tree_with(result, batch.batch(tree_leaves(result), options.out_axes));
+    constexpr auto all = detail::Leaves::all;
+    return detail::with_leaves<all>(result,
+                                    batch.batch(detail::leaves_of<all>(result), options.out_axes));
   };
 }
 /// The same with dimension `axis` of every argument mapped.
@@ -493,16 +476,18 @@ auto custom_vjp(Forward forward, Backward backward, Site site = Site::current())
     const std::tuple<detail::Plain<decltype(args)>...> inputs{args...};
     const auto made = std::apply(forward, inputs);
     const detail::Plain<decltype(made.first)> y = made.first;
+    using detail::Leaves;
     // The rule outlives the call: it must not keep the graph alive.
     detail::PullBack pull_back =
         [backward, y_like = detail::skeleton(y), r_like = detail::skeleton(made.second)](
             std::span<const Tensor> residuals, std::span<const Tensor> cotangents) {
-          return tree_leaves(backward(detail::with_leaves(r_like, residuals),
-                                      detail::with_leaves(y_like, cotangents)));
+          return tree_leaves(backward(detail::with_leaves<Leaves::all>(r_like, residuals),
+                                      tree_with(y_like, cotangents)));
         };
     return tree_with(
-        y, detail::custom_vjp(tree_leaves(y), detail::leaves_of(inputs),
-                              detail::leaves_of(made.second), std::move(pull_back), site));
+        y, detail::custom_vjp(tree_leaves(y), detail::leaves_of<Leaves::differentiable>(inputs),
+                              detail::leaves_of<Leaves::all>(made.second), std::move(pull_back),
+                              site));
   };
 }
 
@@ -515,7 +500,9 @@ auto checkpoint(F f, Site site = Site::current()) {
     detail::make_variable(inputs);
     const auto made = std::apply(f, std::as_const(inputs));
     const detail::Plain<decltype(made)> y = made;
-    return tree_with(y, detail::checkpoint(tree_leaves(y), detail::leaves_of(inputs), site));
+    return tree_with(
+        y, detail::checkpoint(tree_leaves(y),
+                              detail::leaves_of<detail::Leaves::differentiable>(inputs), site));
   };
 }
 

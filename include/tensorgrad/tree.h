@@ -26,8 +26,8 @@ template <class A, class B>
 struct IsTuple<std::pair<A, B>> : std::true_type {};
 
 template <class T>
-struct HoldsTensors
-    : std::bool_constant<std::is_same_v<T, Tensor> || std::is_same_v<T, Param> || HasFields<T>> {};
+struct HoldsTensors : std::bool_constant<std::is_same_v<T, Tensor> || std::is_same_v<T, Param> ||
+                                         std::is_same_v<T, Buffer> || HasFields<T>> {};
 template <class T>
 struct HoldsTensors<std::optional<T>> : HoldsTensors<T> {};
 template <class T, class A>
@@ -40,14 +40,19 @@ template <class A, class B>
 struct HoldsTensors<std::pair<A, B>>
     : std::bool_constant<HoldsTensors<A>::value || HoldsTensors<B>::value> {};
 
+/// Whether buffers count as tensors: where a tree is computed or batched as a whole they do, where
+/// it is differentiated they are constants.
+enum class Leaves : bool { differentiable, all };
+
 /// Calls f for every tensor of a tree, in order: with its value where `tree` is const, else with a
 /// handle to assign to (whose value is not read: a parameter may be unbound).
-template <class T, class F>
+template <Leaves kind, class T, class F>
 void visit_leaves(T& tree, F& f) {
   using Plain = std::remove_cv_t<T>;
   if constexpr (std::is_same_v<Plain, Tensor>) {
     f(tree);
-  } else if constexpr (std::is_same_v<Plain, Param>) {
+  } else if constexpr (std::is_same_v<Plain, Param> || std::is_same_v<Plain, Buffer>) {
+    if constexpr (std::is_same_v<Plain, Buffer> && kind == Leaves::differentiable) return;
     if constexpr (std::is_const_v<T>) {
       f(tree.tensor());
     } else {
@@ -57,14 +62,38 @@ void visit_leaves(T& tree, F& f) {
   } else if constexpr (!HoldsTensors<Plain>::value) {
     // Numbers, options and the like go along as they are.
   } else if constexpr (HasFields<T>) {
-    tree.fields([&](const char*, auto& member) { visit_leaves(member, f); });
+    tree.fields([&](const char*, auto& member) { visit_leaves<kind>(member, f); });
   } else if constexpr (IsOptional<Plain>::value) {
-    if (tree) visit_leaves(*tree, f);
+    if (tree) visit_leaves<kind>(*tree, f);
   } else if constexpr (IsTuple<Plain>::value) {
-    std::apply([&](auto&... member) { (visit_leaves(member, f), ...); }, tree);
+    std::apply([&](auto&... member) { (visit_leaves<kind>(member, f), ...); }, tree);
   } else {
-    for (auto& member : tree) visit_leaves(member, f);
+    for (auto& member : tree) visit_leaves<kind>(member, f);
   }
+}
+
+template <Leaves kind, class T>
+std::vector<Tensor> leaves_of(const T& tree) {
+  std::vector<Tensor> out;
+  const auto add = [&](const Tensor& t) { out.push_back(t); };
+  visit_leaves<kind>(tree, add);
+  return out;
+}
+template <Leaves kind, class T>
+T with_leaves(T like, std::span<const Tensor> leaves) {
+  std::size_t next = 0;
+  const auto replace = [&](Tensor& t) {
+    if (next == leaves.size()) throw GraphError("tree_with: there are too few tensors.");
+    t = leaves[next++];
+  };
+  visit_leaves<kind>(like, replace);
+  return like;
+}
+template <Leaves kind, class F, class T>
+T map_leaves(F f, const T& tree) {
+  std::vector<Tensor> leaves = leaves_of<kind>(tree);
+  for (Tensor& t : leaves) t = f(std::as_const(t));
+  return with_leaves<kind>(tree, leaves);
 }
 
 }  // namespace detail
@@ -75,36 +104,26 @@ void visit_leaves(T& tree, F& f) {
 template <class T>
 concept Tree = detail::HoldsTensors<std::remove_cvref_t<T>>::value;
 
-/// The tensors of a tree, in the order of its fields. A parameter counts as what it stands for.
+/// The tensors of a tree, in the order of its fields. A parameter counts as what it stands for;
+/// buffers are carried along like anything else.
 template <Tree T>
 std::vector<Tensor> tree_leaves(const T& tree) {
-  std::vector<Tensor> out;
-  const auto add = [&](const Tensor& t) { out.push_back(t); };
-  detail::visit_leaves(tree, add);
-  return out;
+  return detail::leaves_of<detail::Leaves::differentiable>(tree);
 }
 
 /// A copy of the tree that holds the first of `leaves`, in the order of tree_leaves; a parameter
 /// stands for its new tensor, of whatever shape. Throws GraphError if there are fewer than it has
 /// tensors.
 template <Tree T>
-T tree_with(T like, std::span<const Tensor> leaves) {
-  std::size_t next = 0;
-  const auto replace = [&](Tensor& t) {
-    if (next == leaves.size()) throw GraphError("tree_with: there are too few tensors.");
-    t = leaves[next++];
-  };
-  detail::visit_leaves(like, replace);
-  return like;
+T tree_with(const T& like, std::span<const Tensor> leaves) {
+  return detail::with_leaves<detail::Leaves::differentiable>(like, leaves);
 }
 
 /// A copy of the tree with f(tensor) in place of every tensor.
 template <class F, Tree T>
   requires std::is_invocable_r_v<Tensor, F, const Tensor&>
 T tree_map(F f, const T& tree) {
-  std::vector<Tensor> leaves = tree_leaves(tree);
-  for (Tensor& t : leaves) t = f(std::as_const(t));
-  return tree_with(tree, leaves);
+  return detail::map_leaves<detail::Leaves::differentiable>(std::move(f), tree);
 }
 
 }  // namespace tensorgrad

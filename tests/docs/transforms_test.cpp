@@ -9,6 +9,7 @@
 #include "docs/page.h"
 #include "runtime/device.h"
 // [snippet]
+#include <tensorgrad/jit.h>
 #include <tensorgrad/nn.h>
 #include <tensorgrad/transforms.h>
 
@@ -144,6 +145,26 @@ TEST_F(TransformsPageTest, Recomputation) {
   const auto plain = [&](const Tensor& h) { return h + down(gelu(up(h))); };
   EXPECT_THAT(values(slope),
               near(values(tg::grad([&](const Tensor& h) { return sum(plain(plain(h))); })(x))));
+}
+
+TEST_F(TransformsPageTest, Eager) {
+  const Tensor target = tg::array({1.0F, 3.0F});
+  // [snippet]
+  const auto distance = [&](const Tensor& v) { return sum(square(v - target)); };
+  Tensor w = tg::zeros({2});
+  for (int step = 0; step < 100; ++step) {
+    w = tg::materialise(w - 0.1 * tg::grad(distance)(w));
+  }
+  // [end]
+  EXPECT_THAT(values(w), near({1, 3}));
+  w = tg::zeros({2});
+  // [snippet]
+  const auto descend = tg::jit([](const Tensor& v, const Tensor& to) {
+    return v - 0.1 * tg::grad([&](const Tensor& u) { return sum(square(u - to)); })(v);
+  });
+  for (int step = 0; step < 100; ++step) w = descend(w, target);
+  // [end]
+  EXPECT_THAT(values(w), near({1, 3}));
 }
 
 TEST_F(TransformsPageTest, Errors) {
