@@ -135,8 +135,8 @@ TEST_F(TransformsPageTest, OwnDerivatives) {
 
 TEST_F(TransformsPageTest, Recomputation) {
   tg::nn::Linear up(4, 16), down(16, 4);
-  initialise(up, 1);
-  initialise(down, 2);
+  tg::initialise(up, 1);
+  tg::initialise(down, 2);
   const Tensor x = tg::ones({3, 4});
   // [snippet]
   const auto block = tg::checkpoint([&](const Tensor& h) { return h + down(gelu(up(h))); });
