@@ -286,7 +286,7 @@ std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor>
 
 namespace detail {
 
-Tensor variable(const Tensor& x) { return prim::identity(x); }
+Tensor variable(const Tensor& x) { return prim::identity(x, x.node().site); }
 
 void check_scalar_loss(const char* transform, const Tensor& y, const Site& site) {
   if (y.rank() != 0 || !is_floating(y.dtype())) {
