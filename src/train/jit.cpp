@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <list>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "ops/primitives.h"
+#include "runtime/mutex.h"
 #include "train/evaluate.h"
 #include "train/values.h"
 #include "transform/passes.h"
@@ -29,7 +29,7 @@ struct JitEntry {
   std::vector<Tensor> placeholders, outputs;
   std::any result;
   bool open = false;  // whether the function captures what is not known yet
-  std::mutex mutex;
+  Mutex mutex;
   std::shared_ptr<Program> program;  // made at the first call on values
   std::vector<HostValue> captured;   // what the program reads beside the arguments
 };
@@ -38,7 +38,7 @@ void Signature::add_type(const Tensor& t) { text_ += to_string(t.node().type); }
 void Signature::add_number(double v) { text_ += fmt::format("{}", v); }
 
 struct JitCache::Entries {
-  std::mutex mutex;
+  Mutex mutex;
   std::list<std::pair<std::string, std::shared_ptr<JitEntry>>> list;  // last used first
 };
 
@@ -46,7 +46,7 @@ JitCache::JitCache() : entries_(std::make_unique<Entries>()) {}
 JitCache::~JitCache() = default;
 
 std::shared_ptr<JitEntry> JitCache::find(const std::string& signature) {
-  const std::scoped_lock lock(entries_->mutex);
+  const Lock lock(entries_->mutex);
   auto& list = entries_->list;
   for (auto it = list.begin(); it != list.end(); ++it) {
     if (it->first != signature) continue;
@@ -58,13 +58,13 @@ std::shared_ptr<JitEntry> JitCache::find(const std::string& signature) {
 
 void JitCache::add(const std::string& signature, std::shared_ptr<JitEntry> entry) {
   constexpr std::size_t capacity = 32;
-  const std::scoped_lock lock(entries_->mutex);
+  const Lock lock(entries_->mutex);
   entries_->list.emplace_front(signature, std::move(entry));
   if (entries_->list.size() > capacity) entries_->list.pop_back();
 }
 
 std::size_t JitCache::size() const {
-  const std::scoped_lock lock(entries_->mutex);
+  const Lock lock(entries_->mutex);
   return entries_->list.size();
 }
 
@@ -163,7 +163,7 @@ void compile(JitEntry& entry) {
 std::vector<Tensor> jit_call(JitEntry& entry, std::span<const Tensor> arguments, const Site& site) {
   if (entry.open || !all_closed(arguments)) return inlined(entry, arguments);
   std::vector<HostValue> values = evaluate(arguments);
-  const std::scoped_lock lock(entry.mutex);
+  const Lock lock(entry.mutex);
   if (!entry.program) compile(entry);
   values.insert(values.end(), entry.captured.begin(), entry.captured.end());
   std::vector<std::span<const std::byte>> feeds;

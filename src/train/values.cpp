@@ -6,7 +6,7 @@ namespace tensorgrad {
 
 std::shared_ptr<const HostData> KnownValues::find(const Node& node) {
   if (const auto* d = std::get_if<DataAttr>(&node.attrs)) return d->data;
-  const std::scoped_lock lock(mutex_);
+  const Lock lock(mutex_);
   const auto it = entries_.find(&node);
   if (it == entries_.end()) return nullptr;
   // The table's weak pointer keeps the address from being used again, so this is the same node.
@@ -15,7 +15,7 @@ std::shared_ptr<const HostData> KnownValues::find(const Node& node) {
 
 void KnownValues::remember(const Tensor& tensor, std::shared_ptr<const HostData> value) {
   if (std::holds_alternative<DataAttr>(tensor.node().attrs)) return;
-  const std::scoped_lock lock(mutex_);
+  const Lock lock(mutex_);
   const std::size_t size = value->bytes.size();
   const auto [it, inserted] =
       entries_.try_emplace(&tensor.node(), Entry{tensor.handle(), std::move(value)});
@@ -25,7 +25,7 @@ void KnownValues::remember(const Tensor& tensor, std::shared_ptr<const HostData>
 }
 
 std::size_t KnownValues::size() const {
-  const std::scoped_lock lock(mutex_);
+  const Lock lock(mutex_);
   return entries_.size();
 }
 

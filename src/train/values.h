@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "graph/node.h"
+#include "runtime/mutex.h"
 
 namespace tensorgrad {
 
@@ -28,7 +28,7 @@ class KnownValues {
   };
   void sweep();
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<const Node*, Entry> entries_;
   std::size_t bytes_ = 0;
   // Sweeping when the table has doubled costs a constant a value.
