@@ -38,6 +38,11 @@ class ValueError : public Error {
  public:
   using Error::Error;
 };
+/// A number that is NaN or infinite where that shows that a training has failed.
+class NotFiniteError : public ValueError {
+ public:
+  using ValueError::ValueError;
+};
 /// A device that is missing, lost, or that refuses a program.
 class DeviceError : public Error {
  public:

@@ -112,6 +112,8 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const InputAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const NameAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const IndexAttr& a) const { return fmt::format("{}", a.index); }
+    std::string operator()(const BufferAttr& a) const { return "`" + a.name + "`"; }
+    std::string operator()(const CustomAttr&) const { return ""; }
   };
   return std::visit(Print{}, attrs);
 }

@@ -14,6 +14,8 @@
 
 namespace tensorgrad {
 
+class CustomRule;  // ops/custom.h
+
 /// Immutable host memory behind a `data` node.
 struct HostData {
   std::vector<std::byte> bytes;
@@ -99,15 +101,26 @@ struct NameAttr {
   std::string name;
   auto tie() const { return std::tie(name); }
 };
+/// The buffer that `assign` replaces.
+struct BufferAttr {
+  std::string name;
+  auto tie() const { return std::tie(name); }
+};
 /// A small number that selects a variant (`threefry`: which output word).
 struct IndexAttr {
   int index = 0;
   auto tie() const { return std::tie(index); }
 };
 
+/// The derivative of a `custom` node.
+struct CustomAttr {
+  std::shared_ptr<const CustomRule> rule;
+  auto tie() const { return std::tie(rule); }
+};
+
 using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
                            GatherAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
-                           InputAttr, NameAttr, IndexAttr>;
+                           InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ Tensor zeros_like(const Tensor& t);
 /// 0, 1, 2, … along `axis` of `shape` (i32, u32 or f32).
 Tensor iota(const Shape& shape, int axis, DType dtype, const Site& site = Site::current());
 Tensor data(const Type& type, std::vector<std::byte> bytes, const Site& site = Site::current());
+Tensor data(const Type& type, std::shared_ptr<const HostData> value,
+            const Site& site = Site::current());
 Tensor input(InputRole role, const std::string& name, const Type& type,
              const Site& site = Site::current());
 /// A bool scalar: true while training, false elsewhere; bound when a program is compiled.
@@ -79,6 +82,21 @@ Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site
 Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
+/// Passes `x`; a compiled training gives `value` to the buffer of that name.
+Tensor assign(const std::string& buffer, const Tensor& x, const Tensor& value,
+              const Site& site = Site::current());
+/// Passes `x`, as a node that is never merged with `x` and is computed from only when `after` is
+/// there: what is made of it is computed again.
+Tensor barrier(const Tensor& x, const Tensor& after, const Site& site = Site::current());
+
+// derivatives that a program gives itself (ops/custom.cpp)
+/// Passes `value`, a function of `inputs` with the derivative of `rule`.
+Tensor custom(const Tensor& value, std::span<const Tensor> inputs,
+              std::span<const Tensor> residuals, std::shared_ptr<const CustomRule> rule,
+              const Site& site = Site::current());
+/// The tangent of a `custom` node as an expression that can only be transposed. `tangents` has an
+/// entry an operand.
+Tensor custom_tangent(const Tensor& y, std::span<const Tensor> tangents);
 
 // reductions (ops/reduce.cpp): `axes` sorted and distinct; the dimensions vanish
 Tensor reduce(kernel::Combiner combiner, const Tensor& x, const std::vector<int>& axes,
@@ -131,6 +149,7 @@ std::span<const Op> leaf_ops();
 std::span<const Op> elementwise_ops();
 std::span<const Op> movement_ops();
 std::span<const Op> tag_ops();
+std::span<const Op> custom_ops();
 std::span<const Op> reduce_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();

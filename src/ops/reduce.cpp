@@ -156,8 +156,9 @@ Op row(std::string_view doc, double ulp, std::variant<NotDifferentiable, JvpRule
 Tensor extremum_jvp(const Tensor& y, Tangents t) {
   const auto& axes = axes_of(y);
   const Tensor& x = in(y, 0);
-  const Tensor attained =
-      prim::cast(prim::map(Fn::eq, {x, prim::unreduce(y, x.shape(), axes)}), x.dtype());
+  // A selection: a cast would look like a derivative that is lost.
+  const Tensor attained = prim::select(prim::map(Fn::eq, {x, prim::unreduce(y, x.shape(), axes)}),
+                                       prim::full(x.shape(), 1, x.dtype()), prim::zeros_like(x));
   return prim::sum(t[0] * attained, axes) / prim::sum(attained, axes);
 }
 
@@ -168,7 +169,8 @@ Tensor prod_jvp(const Tensor& y, Tangents t) {
   const auto spread = [&](const Tensor& r) { return prim::unreduce(r, x.shape(), axes); };
   const Tensor zero = x == 0;
   const Tensor nonzero = prim::select(zero, prim::full(x.shape(), 1, x.dtype()), x);
-  const Tensor zeros = prim::sum(prim::cast(zero, x.dtype()), axes);
+  const Tensor zeros =
+      prim::sum(prim::select(zero, prim::full(x.shape(), 1, x.dtype()), prim::zeros_like(x)), axes);
   const Tensor product = prim::reduce(Combiner::prod, nonzero, axes);
   const Tensor none = prim::zeros_like(x);
   const Tensor others =

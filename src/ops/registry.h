@@ -139,6 +139,8 @@ struct Op {
   Required<std::vector<Sample> (*)()> samples;
   /// Relative tolerance, in ULP of f32, of a backend against the reference (0: exact).
   Required<double> ulp;
+  /// Whether the derivative travels from operand `i` to the result; all operands where not given.
+  bool (*carries)(const Node& node, std::size_t i) = nullptr;
 };
 
 /// All rows, in the order of the docs.
