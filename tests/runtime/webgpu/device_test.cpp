@@ -317,8 +317,8 @@ TEST_F(WebGpuDeviceTest, ALostDeviceIsOpenedAnewByItsName) {
 
 TEST_F(WebGpuDeviceTest, TheNullBackendValidatesKernels) {
   const auto instance = std::make_shared<const Instance>(Library::open());
-  const auto context = Context::open(
-      std::make_shared<const Adapter>(instance, dawn::BackendType::null), {.validate = true});
+  const auto context =
+      Context::open(std::make_shared<const Adapter>(instance, dawn::BackendType::null), {true, {}});
   const Plan plan = counter(8);
   std::vector<bool> writable{false, true};
   const std::string text = by_name(plan.kernels[0], {}, writable).passes[0].text;

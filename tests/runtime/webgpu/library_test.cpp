@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -50,7 +51,8 @@ TEST(WebGpuLibrary, IsFoundInTheDataFolder) {
   std::ofstream(file) << "anything";
   const ScopedVariable chosen("TENSORGRAD_WEBGPU_LIBRARY", "");
   const ScopedVariable data("XDG_DATA_HOME", folder.path().string());
-  EXPECT_EQ(find_library(), file);
+  const auto candidates = library_candidates();
+  EXPECT_NE(std::find(candidates.begin(), candidates.end(), file), candidates.end());
   const std::string message = message_of<DeviceError>([&] { const Library library(file); });
   EXPECT_NE(message.find("cannot be opened"), std::string::npos) << message;
 }
