@@ -145,6 +145,7 @@ class WebGpuExecutable final : public Executable {
   }
 
  private:
+  static constexpr std::uint64_t mapped_alignment = 8;  ///< of the offset of a mapped range
   static constexpr std::uint64_t least_kept = std::uint64_t{1} << 20U;
 
   /// A dispatch with all but the caller's state bound.
@@ -230,7 +231,7 @@ class WebGpuExecutable final : public Executable {
         const auto words = static_cast<std::uint64_t>(wgsl::element_bytes * buffer.elements);
         outputs->push_back({buffer.dtype, static_cast<int>(i), staging_bytes_, words,
                             static_cast<std::size_t>(buffer.bytes())});
-        staging_bytes_ += words;
+        staging_bytes_ += (words + mapped_alignment - 1) / mapped_alignment * mapped_alignment;
       }
     }
     staging_bytes_ = std::max<std::uint64_t>(staging_bytes_, wgsl::element_bytes);
