@@ -53,6 +53,12 @@ class OutOfMemory : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };
+/// A device that went away with all that was in its memory. Opened again by name it is a new one,
+/// on which what was saved or read before can be rebuilt.
+class DeviceLost : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
 /// A file whose contents break its format, or that cannot be read or written.
 class FormatError : public Error {
  public:
