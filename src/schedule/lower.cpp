@@ -71,6 +71,12 @@ class GroupLowering {
     } else if (first.kind == ItemKind::scatter) {
       scatter(first);
       return finish();
+    } else if (first.kind == ItemKind::scan) {
+      scan(first);
+      return finish();
+    } else if (first.kind == ItemKind::sort) {
+      sort();
+      return finish();
     }
     bind();
     stages();
@@ -550,6 +556,70 @@ class GroupLowering {
       if (seen && same) return dense(m.dest.buffer, m.dest.offset, n.type.shape);
     }
     return own;
+  }
+
+  // ---- scans and sorts ---------------------------------------------------------------------------
+
+  void scan(const Item& it) {
+    Kernel& k = out_.kernel;
+    const Node& n = it.value.node();
+    const auto& [axis, reverse] = n.attr<ScanAttr>();
+    const auto along = static_cast<std::size_t>(axis);
+    const std::int64_t length = n.type.shape[along];
+    kernel::Stage stage;
+    std::vector<Index> index;
+    for (std::size_t d = 0; d < n.type.shape.size(); ++d) {
+      const std::int64_t extent = n.type.shape[d];
+      index.push_back(k.pool.number(0));
+      if (extent == 1) continue;
+      const int loop = add_loop(extent);
+      (d == along ? stage.loops : k.nest.outer).push_back(loop);
+      index[d] = k.pool.loop(loop, extent);
+    }
+    const Index step = index[along];
+    if (reverse) index[along] = k.pool.sub(k.pool.number(length - 1), step);
+
+    Puller puller(s_, k.pool, [this](int buffer) { return argument(buffer); }, {}, {});
+    const kernel::Combiner combiner = lowering_as<LowerScan>(n)->combiner;
+    const Expr value = puller.element(n.operand(0), index, {});
+    stage.accumulators.push_back({combiner, value, n.operand(0).dtype(), step});
+    Expr running = k.pool.acc(0, 0, n.type.dtype);
+    const bool is_position =
+        combiner == kernel::Combiner::argmax || combiner == kernel::Combiner::argmin;
+    if (is_position && reverse) {
+      const Expr last = k.pool.constant(static_cast<double>(length - 1), DType::i32);
+      running = k.pool.apply(Fn::sub, {last, running});
+    }
+    const int out = argument(it.dest.buffer, true);
+    stage.stores.push_back({out, puller.flat(it.dest, index), running, {}, false});
+    k.nest.stages.push_back(std::move(stage));
+    check_overwrites();
+  }
+
+  // Items that sort one tensor in one way.
+  void sort() {
+    const Node& n = item(ids_[0]).value.node();
+    const auto& [axis, descending] = n.attr<SortAttr>();
+    const Shape& shape = n.type.shape;
+    kernel::Sort s;
+    s.descending = descending;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (d == static_cast<std::size_t>(axis)) {
+        s.length = shape[d];
+      } else {
+        (d < static_cast<std::size_t>(axis) ? s.outer : s.inner) *= shape[d];
+      }
+    }
+    const std::vector<std::int64_t> strides{s.length * s.inner, s.inner, 1};
+    const auto from = dense_access(n.operand(0), [&](const Node& m) { return located(m); });
+    if (!from) throw GraphError("schedule: what is sorted is not dense in memory.", n.site);
+    s.in = {argument(s_.locations.at(from->first).buffer), from->second, strides};
+    for (int i : ids_) {
+      const Item& it = item(i);
+      const bool indices = lowering_as<LowerSort>(it.value.node())->indices;
+      (indices ? s.indices : s.values) = {argument(it.dest.buffer, true), it.dest.offset, strides};
+    }
+    out_.kernel.sort = s;
   }
 
   // ---- scatter -----------------------------------------------------------------------------------
