@@ -163,13 +163,12 @@ class Verifier {
     require(access.strides.size() == 3, "the {} of the sort has {} strides, not 3", what,
             access.strides.size());
     const std::int64_t extents[] = {s.outer, s.length, s.inner};
+    const bool is_empty = s.outer == 0 || s.length == 0 || s.inner == 0;
     std::int64_t last = access.offset;
-    bool is_empty = false;
     for (std::size_t i = 0; i < 3; ++i) {
       require(access.strides[i] >= 0, "the {} of the sort has stride {}", what, access.strides[i]);
-      require(!is_result || extents[i] <= 1 || access.strides[i] != 0,
+      require(!is_result || is_empty || extents[i] <= 1 || access.strides[i] != 0,
               "the {} of the sort has a stride of 0 over an extent of {}", what, extents[i]);
-      is_empty = is_empty || extents[i] == 0;
       last = checked_add(last, checked_mul(access.strides[i], extents[i] - 1));
     }
     require(is_empty || (access.offset >= 0 && last < arg.elements),
@@ -213,7 +212,9 @@ class Verifier {
     // The stores of a scan read its own running values, what it accumulates does not.
     const Stage reduces{stage.loops, stage.accumulators, {}};
     const Stage stores{stage.loops, {}, stage.stores};
-    for (const auto& [part, first_unknown] : {std::pair{&reduces, number}, {&stores, number + 1}}) {
+    for (const auto& [part, first_unknown] :
+         {std::pair{&reduces, number},
+          {&stores, stage.accumulators.empty() ? number : number + 1}}) {
       for_each_part(
           kernel_.pool, roots(*part), [](const IndexNode&) {},
           [&, limit = first_unknown](const ExprNode& n) {
