@@ -56,6 +56,18 @@ struct GatherAttr {
   double fill = 0;
   auto tie() const { return std::tie(axis, fill); }
 };
+/// A running combination along one axis, from its front or, with `reverse`, from its end.
+struct ScanAttr {
+  int axis = 0;
+  bool reverse = false;
+  auto tie() const { return std::tie(axis, reverse); }
+};
+/// sort, argsort: the axis, and whether the largest elements come first.
+struct SortAttr {
+  int axis = 0;
+  bool descending = false;
+  auto tie() const { return std::tie(axis, descending); }
+};
 /// dot_general: dimensions of each operand that are paired as batch or contracted. The output is
 /// [batch..., lhs free..., rhs free...].
 struct DotAttr {
@@ -119,8 +131,9 @@ struct CustomAttr {
 };
 
 using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
-                           GatherAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
-                           InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr>;
+                           GatherAttr, ScanAttr, SortAttr, DotAttr, ConvAttr, ConstantAttr,
+                           DTypeAttr, DataAttr, InputAttr, NameAttr, IndexAttr, CustomAttr,
+                           BufferAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

@@ -54,7 +54,7 @@ inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) {
 /// a + b where either may be empty (zero).
 Tensor add_any(const Tensor& a, const Tensor& b);
 
-// movement (ops/movement.cpp)
+// movement (ops/view.cpp, ops/slice.cpp, ops/concat.cpp)
 Tensor reshape(const Tensor& x, const Shape& shape, const Site& site = Site::current());
 /// A new node of the same value: what transforms differentiate by, so that nothing else that was
 /// computed from `x` before is taken for a function of it.
@@ -107,6 +107,17 @@ inline Tensor sum(const Tensor& x, const std::vector<int>& axes) {
 /// A tensor of the reduced shape, repeated back over the reduced axes to `shape`.
 Tensor unreduce(const Tensor& reduced, const Shape& shape, const std::vector<int>& axes);
 
+// running combinations (ops/scan.cpp)
+/// cumsum, cumprod, cummax, cummin, or the position along the axis of the running extremum; with
+/// `reverse` from the end of the axis.
+Tensor scan(kernel::Combiner combiner, const Tensor& x, int axis, bool reverse = false,
+            const Site& site = Site::current());
+
+// sorting (ops/sort.cpp)
+Tensor sort(const Tensor& x, int axis, bool descending = false, const Site& site = Site::current());
+Tensor argsort(const Tensor& x, int axis, bool descending = false,
+               const Site& site = Site::current());
+
 // contractions (ops/contract.cpp)
 Tensor dot_general(const Tensor& a, const Tensor& b, const DotAttr& dims,
                    const Site& site = Site::current());
@@ -127,6 +138,10 @@ Tensor gather(const Tensor& x, const Tensor& indices, int axis, const Site& site
 /// The same with `fill` for an index out of range. With 0 it is the transpose of scatter_add.
 Tensor gather_or(const Tensor& x, const Tensor& indices, int axis, double fill,
                  const Site& site = Site::current());
+/// out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]: `indices` have the shape of x but
+/// along `axis`. An index out of range reads `fill`, with a derivative of 0.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, double fill = 0,
+                       const Site& site = Site::current());
 /// Zeros of extent `size` along `axis`, to which every slice of `updates` is added at its index;
 /// indices out of range are dropped. The transpose of gather.
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, int axis, std::int64_t size,
@@ -147,10 +162,14 @@ namespace tensorgrad {
 // The rows of each family file; the registry joins them in this order.
 std::span<const Op> leaf_ops();
 std::span<const Op> elementwise_ops();
-std::span<const Op> movement_ops();
+std::span<const Op> view_ops();
+std::span<const Op> slice_ops();
+std::span<const Op> concat_ops();
 std::span<const Op> tag_ops();
 std::span<const Op> custom_ops();
 std::span<const Op> reduce_ops();
+std::span<const Op> scan_ops();
+std::span<const Op> sort_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();
 std::span<const Op> gather_ops();

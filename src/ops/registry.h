@@ -73,6 +73,15 @@ struct LowerIndirect {
 struct LowerReduce {
   kernel::Combiner combiner;
 };
+/// A running combination along an axis (ScanAttr); argmax and argmin give positions along the axis.
+struct LowerScan {
+  kernel::Combiner combiner;
+};
+/// A stable sort along an axis (SortAttr): the elements, or with `indices` the positions that they
+/// come from.
+struct LowerSort {
+  bool indices = false;
+};
 /// dot_general (DotAttr).
 struct LowerDot {};
 /// Convolution or one of its gradients (ConvAttr).
@@ -87,8 +96,9 @@ struct LowerScatter {
                const ReadOperand& read);
 };
 
-using Lowering = std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat,
-                              LowerIndirect, LowerReduce, LowerDot, LowerConv, LowerScatter>;
+using Lowering =
+    std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat, LowerIndirect,
+                 LowerReduce, LowerScan, LowerSort, LowerDot, LowerConv, LowerScatter>;
 
 // ---- rules ---------------------------------------------------------------------------------------
 

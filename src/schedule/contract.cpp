@@ -178,7 +178,7 @@ std::unordered_set<const Node*> prepare_contractions(Graph& graph) {
                      [](const Tensor& p, const Tensor& q) { return p.handle() == q.handle(); });
       return same ? handle_of(n) : remake(n, x);
     };
-    if (lowering_as<LowerConv>(n)) {
+    if (lowering_as<LowerConv>(n) || lowering_as<LowerSort>(n)) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {
         const auto s = dense_access(t, will_be_stored);

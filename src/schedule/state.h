@@ -23,7 +23,7 @@ struct Location {
   Shape strides;
 };
 
-enum class ItemKind : std::uint8_t { map, reduce, contract, scatter };
+enum class ItemKind : std::uint8_t { map, reduce, contract, scatter, scan, sort };
 
 /// One tensor to compute and store.
 struct Item {

@@ -399,7 +399,16 @@ std::unique_ptr<ContractionRunner> make_contraction(const kernel::Kernel& kernel
     if (const auto* matmul = std::get_if<Matmul>(&*kernel.contraction)) {
       return make_matmul(*matmul, threads);
     }
-    return make_conv(std::get<Conv>(*kernel.contraction), threads);
+    const Conv& conv = std::get<Conv>(*kernel.contraction);
+    constexpr std::size_t most_dimensions = 3;  // that oneDNN convolves over
+    if (conv.input.size() > most_dimensions) {
+      throw DeviceError(
+          fmt::format("The convolution of kernel \"{}\" has {} spatial dimensions, and the cpu "
+                      "device convolves "
+                      "over at most {}",
+                      kernel.name, conv.input.size(), most_dimensions));
+    }
+    return make_conv(conv, threads);
   } catch (const dnnl::error& error) {
     throw DeviceError(fmt::format("oneDNN refuses the contraction of kernel \"{}\": {}",
                                   kernel.name, error.message));
