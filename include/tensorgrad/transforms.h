@@ -118,7 +118,7 @@ class Traced<std::index_sequence<I...>, aux, F, Args...> {
                 "An argument to differentiate by holds no tensors.");
 
  public:
-  Traced(const F& f, const Args&... args)
+  explicit Traced(const F& f, const Args&... args)
       : arguments(args...), raw(call(f)), result(value()), outputs(tree_leaves(result)) {
     (append(tree_leaves(std::get<I>(arguments))), ...);
   }

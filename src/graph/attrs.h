@@ -130,10 +130,10 @@ struct CustomAttr {
   auto tie() const { return std::tie(rule); }
 };
 
-using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
-                           GatherAttr, ScanAttr, SortAttr, DotAttr, ConvAttr, ConstantAttr,
-                           DTypeAttr, DataAttr, InputAttr, NameAttr, IndexAttr, CustomAttr,
-                           BufferAttr>;
+using Attrs =
+    std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr, GatherAttr,
+                 ScanAttr, SortAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
+                 InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

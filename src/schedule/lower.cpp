@@ -16,8 +16,6 @@ namespace tensorgrad::schedule {
 namespace {
 
 using kernel::Expr;
-using kernel::ExprNode;
-using kernel::Fn;
 using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;

@@ -16,10 +16,15 @@
 namespace tensorgrad::detail {
 namespace {
 
-// Whether a value can be computed now, as far as the node itself decides, and no transform may
+// Whether the node is what prim::identity makes: a variable that a transform may differentiate by.
+bool is_variable(const Node& n) {
+  return *n.op->name == "reshape" && n.operand(0).shape() == n.type.shape;
+}
+
+// Whether a value cannot be computed now, as far as the node itself decides, or a transform may
 // differentiate by it.
 bool is_open(const Node& n) {
-  return *n.op->name == "identity" ||
+  return is_variable(n) ||
          (lowering_as<LowerLeaf>(n) != nullptr && !std::holds_alternative<DataAttr>(n.attrs));
 }
 

@@ -19,7 +19,6 @@ using tg::Tensor;
 
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::Pointwise;
 
@@ -42,7 +41,7 @@ class TransformsPageTest : public ::testing::Test {
 };
 
 std::vector<float> values(const Tensor& t) { return t.to_vector<float>(); }
-auto near(std::vector<float> expected) { return Pointwise(FloatNear(1e-5F), expected); }
+auto near(const std::vector<float>& expected) { return Pointwise(FloatNear(1e-5F), expected); }
 
 TEST_F(TransformsPageTest, Gradients) {
   // [snippet]

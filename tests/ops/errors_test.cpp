@@ -84,8 +84,8 @@ TEST(Errors, OfTransformsNameTheOp) {
                            "stop_gradient before it if none is wanted.",
                            line);
   expect_error<ShapeError>([] { grad([](const Tensor& t) { return t * 2; })(x({3})); },
-                           "value_and_grad: the function returns f32[3], not an f32 scalar; reduce "
-                           "it, for example with mean.",
+                           "grad: the function returns f32[3], not an f32 scalar; reduce it, for "
+                           "example with mean.",
                            __LINE__ - 3);
 }
 

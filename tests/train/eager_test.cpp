@@ -152,7 +152,7 @@ std::size_t in_use() {
 // The bytes by which the heap has grown between the end of the first and of the last iteration in
 // `warm` and `count`.
 template <class F>
-std::ptrdiff_t growth(int warm, int count, F f) {
+std::ptrdiff_t growth(int warm, int count, const F& f) {
   for (int i = 0; i < warm; ++i) f(i);
   const std::size_t before = in_use();
   for (int i = 0; i < count; ++i) f(i);

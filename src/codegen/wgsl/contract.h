@@ -109,9 +109,9 @@ RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& ta
 
 Body render_tiled(const Problem& problem, const Tile& tile, const Target& target,
                   const WideArgs& wide);
-Body render_direct(const Problem& problem, const Tile& tile, const Target& target,
+Body render_direct(const Problem& original, const Tile& tile, const Target& target,
                    const WideArgs& wide);
-Body render_dot(const Problem& problem, const Tile& tile, const Target& target,
+Body render_dot(const Problem& original, const Tile& tile, const Target& target,
                 const WideArgs& wide);
 
 }  // namespace tensorgrad::wgsl

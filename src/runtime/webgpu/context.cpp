@@ -240,7 +240,7 @@ void Context::wait_idle() const { wait(work_done(*this)); }
 void Context::submit(Owned<dawn::CommandEncoder> encoder) {
   const Owned<dawn::CommandBuffer> commands(api().command_encoder_finish(encoder.get(), nullptr),
                                             api().command_buffer_release);
-  const dawn::CommandBuffer handle = commands.get();
+  dawn::CommandBuffer handle = commands.get();
   api().queue_submit(queue(), 1, &handle);
   // A loop that reads no result would queue up without end, and memory with it.
   constexpr unsigned mark_every = 64;
@@ -298,7 +298,7 @@ const Context::Layout& Context::layout(const std::vector<bool>& writable) {
   Layout out;
   out.group = {api().device_create_bind_group_layout(device(), &group),
                api().bind_group_layout_release};
-  const dawn::BindGroupLayout handle = out.group.get();
+  dawn::BindGroupLayout handle = out.group.get();
   dawn::PipelineLayoutDescriptor pipeline;
   pipeline.layout_count = 1;
   pipeline.layouts = &handle;

@@ -35,7 +35,7 @@ using QuerySet = struct QuerySetObject*;
 // ---- enums and flags -----------------------------------------------------------------------------
 
 /// Of every kind of request.
-enum class Status : std::uint32_t { success = 1 };
+enum class Status : std::uint32_t { pending = 0, success = 1 };
 enum class WaitStatus : std::uint32_t { success = 1, timed_out = 2, error = 3 };
 /// What follows in a chain of extensions.
 enum class ChainType : std::uint32_t {

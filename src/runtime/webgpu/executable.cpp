@@ -95,11 +95,10 @@ class WebGpuExecutable final : public Executable {
  public:
   WebGpuExecutable(std::shared_ptr<Context> context, const wgsl::Target& target, const Plan& plan,
                    const wgsl::Renderer& renderer)
-      : context_(std::move(context)) {
+      : context_(std::move(context)), dispatches_(plan.dispatches.size()) {
     wgsl::Program program = wgsl::make_program(plan, target, renderer);
     compile(program);
     keep_sources(plan, program);
-    dispatches_ = plan.dispatches.size();
     make_buffers(plan, program);
     for (wgsl::Pass& pass : program.passes) add_step(std::move(pass));
     pool_ = std::make_shared<StagingPool>(context_, 4 * std::max(staging_bytes_, least_kept));
@@ -312,7 +311,7 @@ class WebGpuExecutable final : public Executable {
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       Input& input = inputs_[i];
-      const dawn::Buffer buffer = memory_[at(input.buffer)].get();
+      dawn::Buffer buffer = memory_[at(input.buffer)].get();
       if (input.dtype != DType::bool_) {
         context_->write(buffer, 0, inputs[i]);
         continue;
@@ -325,7 +324,7 @@ class WebGpuExecutable final : public Executable {
 
   void encode(const Pass& pass, const Step& step, const StateGroups& groups) const {
     const dawn::Api& api = context_->api();
-    const dawn::BindGroup group = step.fixed ? step.fixed.get() : groups.groups[step.varying].get();
+    dawn::BindGroup group = step.fixed ? step.fixed.get() : groups.groups[step.varying].get();
     api.compute_pass_encoder_set_pipeline(pass.get(), step.pipeline->pipeline.get());
     api.compute_pass_encoder_set_bind_group(pass.get(), 0, group, 0, nullptr);
     api.compute_pass_encoder_dispatch_workgroups(pass.get(), step.groups[0], step.groups[1],
