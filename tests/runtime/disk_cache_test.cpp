@@ -169,11 +169,11 @@ TEST(DiskCache, IsSharedByThreads) {
 
 TEST(DiskCache, TheEnvironmentNamesTheFolder) {
   const Variable on("TENSORGRAD_CACHE", nullptr);
-  const Variable home("HOME", "/home/someone");
+  const Variable home("HOME", "/people/someone");
   {
     const Variable own("TENSORGRAD_CACHE_DIR", nullptr);
     const Variable all("XDG_CACHE_HOME", nullptr);
-    EXPECT_EQ(DiskCache::folder_from_environment(), "/home/someone/.cache/tensorgrad");
+    EXPECT_EQ(DiskCache::folder_from_environment(), "/people/someone/.cache/tensorgrad");
     const Variable other("XDG_CACHE_HOME", "/caches");
     EXPECT_EQ(DiskCache::folder_from_environment(), "/caches/tensorgrad");
     const Variable own_folder("TENSORGRAD_CACHE_DIR", "/mine");
