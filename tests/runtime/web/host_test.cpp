@@ -21,6 +21,7 @@ ModuleHost host() {
   Models models;
   models.add("line", [](const Options& options) -> Model {
     const std::int64_t batch = options.integer("batch", 4, 1, 100);
+    // NOLINTNEXTLINE(cppcoreguidelines-slicing): a handle without the type is what is asked for
     return {compile(Line{},
                     [](const Line& m, const Inputs& in) { return mean(square(m(in["x"]))); },
                     {.inputs = {{"x", {batch, 3}}}, .device = options.device()})};
