@@ -37,22 +37,6 @@ struct Subject {
   std::shared_ptr<AnyTraining> training;
 };
 
-const char* name_of(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::input:
-      return "input";
-    case BufferKind::state:
-      return "state";
-    case BufferKind::output:
-      return "output";
-    case BufferKind::temp:
-      return "temp";
-    case BufferKind::constant:
-      return "constant";
-  }
-  return "";
-}
-
 std::int64_t bytes_of(const Plan& plan, BufferKind kind) {
   if (kind == BufferKind::temp) return plan.arena_bytes;
   std::int64_t total = 0;
@@ -117,7 +101,7 @@ Json buffers_to_json(const Insight& insight, const Dispatch& dispatch) {
   Json list = Json::array();
   for (std::size_t i = 0; i < dispatch.buffers.size(); ++i) {
     const PlanBuffer& b = insight.plan->buffers[static_cast<std::size_t>(dispatch.buffers[i])];
-    Json entry{{"kind", name_of(b.kind)}};
+    Json entry{{"kind", name(b.kind)}};
     if (!b.name.empty()) entry["name"] = b.name;
     entry["dtype"] = info(b.dtype).name;
     entry["bytes"] = b.bytes();
@@ -183,8 +167,7 @@ void print_buffers(const Insight& insight, const Dispatch& dispatch) {
     const std::string place =
         b.kind == BufferKind::temp ? fmt::format("at {}", b.offset) : "`" + b.name + "`";
     fmt::print("      {}{} {} {}, {} {}\n", k.args[i].read ? "r" : "-",
-               k.args[i].written ? "w" : "-", name_of(b.kind), place, b.elements,
-               info(b.dtype).name);
+               k.args[i].written ? "w" : "-", name(b.kind), place, b.elements, info(b.dtype).name);
   }
 }
 

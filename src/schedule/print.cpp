@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 namespace tensorgrad {
-namespace {
-
-const char* name_of(BufferKind kind) {
+const char* name(BufferKind kind) {
   switch (kind) {
     case BufferKind::input:
       return "input";
@@ -21,14 +19,12 @@ const char* name_of(BufferKind kind) {
   return "";
 }
 
-}  // namespace
-
 std::string to_string(const Plan& plan) {
   std::string text = fmt::format("plan: {} kernels, {} dispatches, arena of {} bytes\n",
                                  plan.kernels.size(), plan.dispatches.size(), plan.arena_bytes);
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
-    text += fmt::format("buffer {}: {} {}[{}]", i, name_of(b.kind), name(b.dtype), b.elements);
+    text += fmt::format("buffer {}: {} {}[{}]", i, name(b.kind), name(b.dtype), b.elements);
     if (!b.name.empty()) text += " " + b.name;
     if (b.kind == BufferKind::temp) text += fmt::format(" at {}", b.offset);
     text += '\n';
