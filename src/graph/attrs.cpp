@@ -112,6 +112,9 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const InputAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const NameAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const IndexAttr& a) const { return fmt::format("{}", a.index); }
+    std::string operator()(const AttentionAttr& a) const {
+      return fmt::format("scale={}{}", a.scale, a.causal ? ", causal" : "");
+    }
   };
   return std::visit(Print{}, attrs);
 }

@@ -10,7 +10,7 @@ std::span<const Op* const> registry() {
   static const std::vector<const Op*> rows = [] {
     std::vector<const Op*> all;
     for (auto family : {leaf_ops(), elementwise_ops(), movement_ops(), tag_ops(), reduce_ops(),
-                        contract_ops(), conv_ops(), gather_ops(), random_ops()}) {
+                        contract_ops(), conv_ops(), attention_ops(), gather_ops(), random_ops()}) {
       for (const Op& op : family) all.push_back(&op);
     }
     return all;
