@@ -147,9 +147,15 @@ Shape squeezed(const Shape& shape) {
   return out;
 }
 
-Shape operand_shape(const Item& it) {
-  return squeezed(it.kind == ItemKind::reduce ? it.value.node().operand(0).shape()
-                                              : it.value.shape());
+// What a reduction runs over for each of its results, or nothing for a map; extents of 1 apart.
+Shape reduced_extents(const Item& it) {
+  if (it.kind != ItemKind::reduce) return {};
+  const Node& n = it.value.node();
+  Shape out;
+  for (int a : n.attr<AxesAttr>().axes) {
+    out.push_back(n.operand(0).shape()[static_cast<std::size_t>(a)]);
+  }
+  return squeezed(out);
 }
 
 // The first reduction of a group of maps and reductions; -1 if there is none.
@@ -166,7 +172,7 @@ bool share_rows(const State& s, int a, int b) {
   const int y = first_reduction(s, b);
   return x >= 0 && y >= 0 && rows_allowed(s, a, b) &&
          squeezed(item(s, x).value.shape()) == squeezed(item(s, y).value.shape()) &&
-         operand_shape(item(s, x)) == operand_shape(item(s, y));
+         reduced_extents(item(s, x)) == reduced_extents(item(s, y));
 }
 
 }  // namespace
@@ -233,7 +239,7 @@ void fuse_siblings(State& s) {
       }
       const Item& x = item(s, items(s, ga)[0]);
       const Item& y = item(s, items(s, gb)[0]);
-      if (operand_shape(x) != operand_shape(y) ||
+      if (reduced_extents(x) != reduced_extents(y) ||
           squeezed(x.value.shape()) != squeezed(y.value.shape())) {
         continue;
       }
