@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "command.h"
+#include "profile.h"
 #include "tensorgrad/error.h"
 #include "train/core.h"
 #include "workloads.h"
@@ -26,6 +27,7 @@ struct BenchArguments {
   std::string device = "auto";
   double seconds = 2;
   bool json = false;
+  std::string profile;  // the folder for profiles, or ""
 };
 
 double milliseconds_since(Clock::time_point start) {
@@ -92,6 +94,10 @@ Json bench_training(const std::string& name, const BenchArguments& a) {
         {"allocated", static_cast<std::int64_t>(program.executable()->allocated_bytes()) + states}};
   }
   out["losses"] = losses;
+  if (plan && !a.profile.empty()) {
+    const std::string title = fmt::format("{} on {}", name, core.engine().name());
+    write_profile(a.profile, name, profile_step(title, program, core.engine()));
+  }
   return out;
 }
 
@@ -176,6 +182,11 @@ Subcommand add_bench(CLI::App& parent) {
   parser->add_option("--seconds", arguments->seconds, "How long each measurement runs")
       ->check(CLI::PositiveNumber);
   parser->add_flag("--json", arguments->json, "One JSON object a line");
+  parser
+      ->add_option("--profile", arguments->profile,
+                   "Folder for the device time of each kernel of a training workload, as a table "
+                   "(WORK.txt) and as a trace for Perfetto (WORK.trace.json)")
+      ->type_name("DIR");
   parser->footer(
       "step_ms is the median of awaited steps with the loss read; device_ms the best mean of "
       "steps\n"

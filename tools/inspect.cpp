@@ -11,6 +11,7 @@
 #include "command.h"
 #include "kernel/kernel.h"
 #include "models.h"
+#include "profile.h"
 #include "progress.h"
 #include "run.h"
 #include "schedule/print.h"
@@ -70,28 +71,6 @@ std::string with_unit(double value, const char* unit) {
 }
 std::string flops_text(std::int64_t n) { return with_unit(static_cast<double>(n), "flop"); }
 std::string bytes_text(std::int64_t n) { return with_unit(static_cast<double>(n), "B"); }
-
-// Seconds of each dispatch, the least of a few runs on zeros and on memory of its own, so that the
-// training stays as it is.
-std::vector<double> profile(Program& program, Engine& engine) {
-  std::vector<std::vector<std::byte>> inputs;
-  std::vector<std::unique_ptr<DeviceBuffer>> states;
-  for (const PlanBuffer& b : program.plan()->buffers) {
-    if (b.kind == BufferKind::input) inputs.emplace_back(static_cast<std::size_t>(b.bytes()));
-    if (b.kind == BufferKind::state) states.push_back(engine.allocate(b.dtype, b.elements));
-  }
-  const std::vector<std::span<const std::byte>> feeds(inputs.begin(), inputs.end());
-  std::vector<DeviceBuffer*> bound;
-  for (const auto& s : states) bound.push_back(s.get());
-  constexpr int runs = 5;
-  std::vector<double> best = program.executable()->profile(feeds, bound);
-  for (int i = 1; i < runs; ++i) {
-    const std::vector<double> seconds = program.executable()->profile(feeds, bound);
-    std::ranges::transform(best, seconds, best.begin(),
-                           [](double a, double b) { return std::min(a, b); });
-  }
-  return best;
-}
 
 // Everything that is shown of one subject.
 struct Insight {

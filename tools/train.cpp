@@ -11,6 +11,7 @@
 #include "evaluation.h"
 #include "interrupt.h"
 #include "models.h"
+#include "profile.h"
 #include "progress.h"
 #include "run.h"
 #include "tensorgrad/error.h"
@@ -28,7 +29,7 @@ struct TrainArguments {
   std::string device = "auto";
   std::string data = fashion_mnist_folder;
   std::string out = "runs/fashion-mnist";
-  bool resume = false;
+  bool resume = false, profile = false;
 };
 
 // What was asked for; what was not comes from `base`.
@@ -221,6 +222,17 @@ int train(const TrainArguments& arguments) {
   } else if (std::filesystem::exists(folder.model())) {
     fmt::print("replacing the run in {} (--resume continues one)\n", folder.path.string());
   }
+  if (arguments.profile) {
+    detail::TrainingCore& core = classifier.training->core();
+    Program& program = *core.compiled()->program;
+    if (program.plan() == nullptr) {
+      throw UsageError("The device reference interprets graphs and has no kernels to profile.");
+    }
+    const std::string title =
+        fmt::format("training step of {} on {}", config.model, core.engine().name());
+    write_profile(folder.path, "profile", profile_step(title, program, core.engine()));
+    fmt::print("wrote {} and profile.trace.json\n", (folder.path / "profile.txt").string());
+  }
   std::fflush(stdout);
   Trainer trainer(config, folder, std::move(data), std::move(classifier),
                   saved ? saved->history : History{});
@@ -268,6 +280,9 @@ Subcommand add_train(CLI::App& parent) {
   parser->add_option("--out", a.out, fmt::format("Folder of the run (default: {})", a.out))
       ->type_name("DIR");
   parser->add_flag("--resume", a.resume, "Continue the run in --out, with its options");
+  parser->add_flag("--profile", a.profile,
+                   "First write the device time of each kernel of a step to --out, as a table "
+                   "(profile.txt) and as a trace for Perfetto (profile.trace.json)");
   parser->footer(
       "Writes model.safetensors (after every epoch), metrics.csv and report.html to --out.\n"
       "Ctrl-C finishes the step, saves a checkpoint and ends with exit code 1. --resume goes on\n"

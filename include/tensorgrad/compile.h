@@ -64,12 +64,23 @@ class HostView {
 };
 using Feed = std::map<std::string, HostView, std::less<>>;
 
+/// What some parameters have of their own.
+struct ParamGroup {
+  /// Which parameters: by the name in the model and the shape. The first group that applies counts.
+  std::function<bool(const std::string& name, const Shape& shape)> applies;
+  double lr_scale = 1;             ///< times the learning rate; 0 freezes them
+  std::optional<bool> decay = {};  ///< whether weight decay applies; as the layer says if not given
+};
+
 struct TrainOptions {
   std::vector<InputSpec> inputs = {};
   Optimizer optimizer = Adam{};
   std::optional<double> clip_norm = {};  ///< gradients are scaled down to this global norm
   std::string device = "auto";
   std::uint64_t seed = 0;  ///< of initial values and of random operations
+  std::vector<ParamGroup> groups = {};
+  /// Reading a loss that is NaN throws NotFiniteError.
+  bool check_nan = true;
   /// Receives warnings, such as a parameter that the loss never uses; by default they go to stderr.
   std::function<void(const std::string&)> warn = {};
 };
@@ -111,8 +122,10 @@ class RunResult {
 class StepResult : public RunResult {
  public:
   using RunResult::RunResult;
-  /// The loss before the update.
-  float loss() const;
+  /// The loss before the update. Throws NotFiniteError if it is NaN (unless
+  /// TrainOptions::check_nan is off), naming the step and the first captured tensor that is not
+  /// finite.
+  float loss(Site site = Site::current()) const;
 };
 
 /// A function of the model that runs on a training's parameters.
@@ -140,14 +153,16 @@ class AnyTraining {
   std::int64_t steps() const;
   /// The current parameters, in the model's order.
   std::vector<ParamValue> params() const;
-  /// Replaces parameters by name; others stay. Throws GraphError for unknown names and ShapeError
-  /// for wrong sizes; then nothing changes.
+  /// The current buffers (running statistics and the like), in the model's order.
+  std::vector<ParamValue> buffers() const;
+  /// Replaces parameters and buffers by name; others stay. Throws GraphError for unknown names and
+  /// ShapeError for wrong sizes; then nothing changes.
   void set_params(std::span<const ParamValue> values, Site site = Site::current());
   /// Replaces the learning rate (or its schedule) from the next step on; nothing is recompiled.
   void set_lr(Schedule lr);
   /// Back to initial values and an empty optimizer, step 0.
   void reset();
-  /// Writes parameters, optimizer state, step, seed and configuration as safetensors, with
+  /// Writes parameters, buffers, optimizer state, step, seed and configuration as safetensors, with
   /// `metadata` beside them. The file is replaced at once, or left as it was. Throws FormatError.
   void save(const std::filesystem::path& path,
             const std::map<std::string, std::string>& metadata = {}) const;
@@ -165,7 +180,9 @@ class AnyTraining {
 namespace detail {
 std::shared_ptr<TrainingCore> start_training(const TrainOptions& options, const Site& site);
 void declare(TrainingCore& core, const std::string& name, const Param& param);
+void declare(TrainingCore& core, const std::string& name, const Buffer& buffer);
 Tensor parameter(TrainingCore& core, const std::string& name);
+Tensor buffer(TrainingCore& core, const std::string& name);
 void finish_training(TrainingCore& core, Trace loss, const Site& site);
 std::shared_ptr<ForwardCore> attach(const std::shared_ptr<TrainingCore>& core, Trace f,
                                     const ForwardOptions& options, const Site& site);
@@ -178,8 +195,8 @@ class Training : public AnyTraining {
   Training(std::shared_ptr<detail::TrainingCore> core, std::shared_ptr<const Model> model)
       : AnyTraining(std::move(core)), model_(std::move(model)) {}
 
-  /// Compiles f(model, inputs) on the same parameters, for evaluation: dropout is off. Its result
-  /// is a tensor of any shape.
+  /// Compiles f(model, inputs) on the same parameters and buffers, for evaluation: dropout is off,
+  /// and batch norm uses its running statistics. Its result is a tensor of any shape.
   template <class F>
     requires std::is_invocable_r_v<Tensor, F, const Model&, const Inputs&>
   Forward attach(F f, const ForwardOptions& options, Site site = Site::current()) {
@@ -204,8 +221,13 @@ Training<Model> compile(Model model, Loss loss, const TrainOptions& options,
   const auto shared = std::make_shared<Model>(std::move(model));
   visit_params(*shared,
                [&](const std::string& name, Param& p) { detail::declare(*core, name, p); });
+  visit_buffers(*shared,
+                [&](const std::string& name, Buffer& b) { detail::declare(*core, name, b); });
   visit_params(*shared, [&](const std::string& name, Param& p) {
     p.bind(detail::parameter(*core, name), name, site);
+  });
+  visit_buffers(*shared, [&](const std::string& name, Buffer& b) {
+    b.bind(detail::buffer(*core, name), name, site);
   });
   detail::finish_training(
       *core,

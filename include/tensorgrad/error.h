@@ -38,6 +38,11 @@ class ValueError : public Error {
  public:
   using Error::Error;
 };
+/// A number that is NaN or infinite where that shows that a training has failed.
+class NotFiniteError : public ValueError {
+ public:
+  using ValueError::ValueError;
+};
 /// A device that is missing, lost, or that refuses a program.
 class DeviceError : public Error {
  public:
@@ -45,6 +50,12 @@ class DeviceError : public Error {
 };
 /// An allocation that the device or the host cannot serve.
 class OutOfMemory : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+/// A device that went away with all that was in its memory. Opened again by name it is a new one,
+/// on which what was saved or read before can be rebuilt.
+class DeviceLost : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };

@@ -18,8 +18,8 @@
 // Lists the members of a model struct, for `visit_params`:
 //   struct Mlp { nn::Linear l1{1, 64}, l2{64, 1}; TENSORGRAD_FIELDS(l1, l2) };
 // It defines `fields(visitor)`, const and not, which calls visitor("l1", l1) and so on, in order.
-// Members are parameters, structs with fields, std::vector, std::array and std::optional of them,
-// and numbers, which are skipped. Up to 256 members.
+// Members are parameters, buffers, structs with fields, std::vector, std::array and std::optional
+// of them, and numbers, which are skipped. Up to 256 members.
 #define TENSORGRAD_FIELDS(...)                                         \
   template <class TensorgradVisitor>                                   \
   void fields(TensorgradVisitor&& tensorgrad_visitor) {                \
@@ -119,6 +119,32 @@ struct Param {
   operator Tensor() const { return tensor(); }  // NOLINT(google-explicit-constructor): see above
 };
 
+/// An f32 array of a model that is kept from step to step but not trained, such as a running mean:
+/// `assign` says what it becomes. Like a parameter it stands for a tensor: the one bound to it,
+/// else its initial value.
+struct Buffer {
+  Shape shape = {};
+  Init init = {};
+  std::string name = {};  ///< its path in a model; set when it is bound
+  Tensor bound = {};      ///< what it stands for now; empty before it is bound
+
+  /// Makes the buffer stand for `value` from now on, under a name. Throws ShapeError or DTypeError
+  /// if it is not f32 of this shape; then nothing changes.
+  void bind(const Tensor& value, std::string as = {}, Site site = Site::current());
+  /// The initial value under a seed and a name: see Param::initial_value.
+  Tensor initial_value(std::uint64_t seed, std::string_view as, Site site = Site::current()) const;
+  /// The tensor it stands for.
+  Tensor tensor() const;
+  operator Tensor() const { return tensor(); }  // NOLINT(google-explicit-constructor): see above
+};
+
+/// Returns `result`; in a compiled training whose loss is computed from the returned tensor, the
+/// buffer is `value` from the next step on (once a step: a second assignment is a GraphError when
+/// the training is compiled). Elsewhere it changes nothing. `value` has no derivative. Throws
+/// ShapeError or DTypeError if it is not f32 of the buffer's shape.
+Tensor assign(const Buffer& buffer, const Tensor& value, const Tensor& result,
+              Site site = Site::current());
+
 namespace detail {
 
 struct AnyVisitor {
@@ -150,27 +176,28 @@ inline std::string joined(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-/// `member` may be const. Calls f(name, parameter) for every parameter in it, in order.
-template <class Member, class F>
+/// `member` may be const. Calls f(name, x) for every Kind (Param or Buffer) in it, in order.
+template <class Kind, class Member, class F>
 void visit_member(Member& member, F& f, const std::string& path) {
   using T = std::remove_cv_t<Member>;
-  if constexpr (std::is_same_v<T, Param>) {
-    f(path, member);
+  if constexpr (std::is_same_v<T, Param> || std::is_same_v<T, Buffer>) {
+    if constexpr (std::is_same_v<T, Kind>) f(path, member);
   } else if constexpr (HasFields<Member>) {
     member.fields(
-        [&](const char* name, auto& inner) { visit_member(inner, f, joined(path, name)); });
+        [&](const char* name, auto& inner) { visit_member<Kind>(inner, f, joined(path, name)); });
   } else if constexpr (IsOptional<T>::value) {
-    if (member) visit_member(*member, f, path);
+    if (member) visit_member<Kind>(*member, f, path);
   } else if constexpr (Members<T>::value) {
     if constexpr (!is_number<typename Members<T>::Element>) {
       std::size_t i = 0;
-      for (auto& inner : member) visit_member(inner, f, joined(path, std::to_string(i++)));
+      for (auto& inner : member) visit_member<Kind>(inner, f, joined(path, std::to_string(i++)));
     }
   } else {
-    static_assert(is_number<T>,
-                  "A member listed in TENSORGRAD_FIELDS is neither a tensorgrad::Param, a struct "
-                  "with TENSORGRAD_FIELDS, a std::vector, std::array or std::optional of them, nor "
-                  "a number. Leave it out of the list.");
+    static_assert(
+        is_number<T>,
+        "A member listed in TENSORGRAD_FIELDS is neither a tensorgrad::Param or Buffer, a "
+        "struct with TENSORGRAD_FIELDS, a std::vector, std::array or std::optional of them, nor "
+        "a number. Leave it out of the list.");
   }
 }
 
@@ -183,7 +210,15 @@ template <class M, class F>
 void visit_params(M& model, F f, const std::string& prefix = "") {
   static_assert(detail::HasFields<M>,
                 "A model is a struct with TENSORGRAD_FIELDS(...): list its members in it.");
-  detail::visit_member(model, f, prefix);
+  detail::visit_member<Param>(model, f, prefix);
+}
+
+/// The same for every buffer: f(const std::string& dotted_name, Buffer&).
+template <class M, class F>
+void visit_buffers(M& model, F f, const std::string& prefix = "") {
+  static_assert(detail::HasFields<M>,
+                "A model is a struct with TENSORGRAD_FIELDS(...): list its members in it.");
+  detail::visit_member<Buffer>(model, f, prefix);
 }
 
 /// The number of trainable elements.
@@ -194,12 +229,15 @@ std::int64_t parameter_count(const M& model) {
   return count;
 }
 
-/// Gives every parameter of a model its name and its initial value under a seed, for use outside of
-/// compiled training. Nothing is computed yet.
+/// Gives every parameter and buffer of a model its name and its initial value under a seed, for use
+/// outside of compiled training. Nothing is computed yet.
 template <class M>
 void initialise(M& model, std::uint64_t seed, Site site = Site::current()) {
   visit_params(model, [&](const std::string& name, Param& p) {
     p.bind(p.initial_value(seed, name, site), name, site);
+  });
+  visit_buffers(model, [&](const std::string& name, Buffer& b) {
+    b.bind(b.initial_value(seed, name, site), name, site);
   });
 }
 

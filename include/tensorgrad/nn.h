@@ -97,6 +97,71 @@ struct RMSNorm {
   Tensor operator()(const Tensor& x, Site site = Site::current()) const;
 };
 
+struct BatchNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  ///< the share of a step in the running statistics
+  bool affine = true;     ///< whether there are g and b
+};
+
+/// (x - mean) / sqrt(variance + eps) * g + b for each channel of x [N, d, ...]. While training,
+/// mean and (biased) variance are those of the batch over all other dimensions, and the running
+/// statistics become (1 - momentum) * running + momentum * batch, with the unbiased variance;
+/// elsewhere the running ones are used. One call a step.
+struct BatchNorm {
+  std::optional<Param> g, b;  ///< [d], ones and zeros; no weight decay
+  Buffer mean, variance;      ///< [d], zeros and ones: the running statistics
+  BatchNormOptions options;
+  TENSORGRAD_FIELDS(g, b, mean, variance)
+
+  explicit BatchNorm(std::int64_t d, BatchNormOptions chosen = {}, Site site = Site::current());
+  Tensor operator()(const Tensor& x, Site site = Site::current()) const;
+};
+
+struct GroupNormOptions {
+  double eps = 1e-5;
+  bool affine = true;  ///< whether there are g and b
+};
+
+/// (x - mean) / sqrt(variance + eps) * g + b for x [N, d, ...], with mean and (biased) variance of
+/// each of `groups` runs of d / groups channels of each example; g and b are per channel.
+struct GroupNorm {
+  std::optional<Param> g, b;  ///< [d], ones and zeros; no weight decay
+  std::int64_t groups;
+  std::int64_t channels;
+  double eps;
+  TENSORGRAD_FIELDS(g, b)
+
+  /// Throws ValueError unless `groups` divides d.
+  GroupNorm(std::int64_t groups, std::int64_t d, GroupNormOptions options = {},
+            Site site = Site::current());
+  Tensor operator()(const Tensor& x, Site site = Site::current()) const;
+};
+
+struct MultiHeadAttentionOptions {
+  bool bias = true;
+  bool causal = false;
+  double dropout = 0;  ///< of the attention weights, while training
+};
+
+/// Attention by several heads: out(merge(attention(split(q(query)), split(k(key)),
+/// split(v(value))))), for query [..., T, d] and key and value [..., S, d].
+struct MultiHeadAttention {
+  Linear q, k, v;  ///< d to d; weights as PyTorch's joint projection: uniform in ±sqrt(6 / (4 d))
+  Linear out;      ///< d to d; all biases start at zero
+  std::int64_t heads;
+  MultiHeadAttentionOptions options;
+  TENSORGRAD_FIELDS(q, k, v, out)
+
+  /// Throws ValueError unless `heads` divides d.
+  MultiHeadAttention(std::int64_t d, std::int64_t heads, MultiHeadAttentionOptions chosen = {},
+                     Site site = Site::current());
+  /// `mask` as AttentionOptions::mask, broadcast to [..., heads, T, S].
+  Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
+                    const Tensor& mask = {}, Site site = Site::current()) const;
+  /// Self-attention: x is query, key and value.
+  Tensor operator()(const Tensor& x, Site site = Site::current()) const;
+};
+
 }  // namespace nn
 
 // ---- activations ---------------------------------------------------------------------------------
@@ -154,15 +219,24 @@ Tensor merge_heads(const Tensor& x, Site site = Site::current());
 struct AttentionOptions {
   bool causal = false;               ///< position t of q sees positions 0..t of k and v
   std::optional<double> scale = {};  ///< 1 / sqrt(d) if not given
+  /// Broadcasts to [..., T, S]. bool: where position t of q may see position s (a row that sees
+  /// nothing gives zeros); f32: added to the scores. Empty: everything is seen.
+  Tensor mask = {};
+  double dropout = 0;  ///< of the weights, while training
 };
-/// softmax(q k^T * scale) v for q [..., T, d], k [..., S, d], v [..., S, e].
+/// softmax(q k^T * scale + mask) v for q [..., T, d], k [..., S, d], v [..., S, e].
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {},
                  Site site = Site::current());
 
 // ---- losses --------------------------------------------------------------------------------------
 
 /// What a loss makes of the losses of its elements.
-enum class Reduction : std::uint8_t { mean, sum, none };
+enum class Reduction : std::uint8_t {
+  mean,
+  sum,
+  none,
+  batch_mean  ///< the sum divided by the extent of the first dimension
+};
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this class index have loss 0 and do not count
@@ -198,6 +272,14 @@ struct HuberOptions {
 /// delta > 0.
 Tensor huber_loss(const Tensor& prediction, const Tensor& target, HuberOptions options = {},
                   Site site = Site::current());
+struct SmoothL1Options {
+  double beta = 1;
+  Reduction reduction = Reduction::mean;
+};
+/// d^2 / (2 beta) for differences |d| < beta, else |d| - beta / 2; |d| for beta 0. Throws
+/// ValueError unless beta is at least 0.
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, SmoothL1Options options = {},
+                      Site site = Site::current());
 /// -(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), safe from overflow.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
                                         Reduction reduction = Reduction::mean,

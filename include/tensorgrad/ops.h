@@ -28,6 +28,15 @@ Tensor zeros_like(const Tensor& x, Site site = Site::current());
 Tensor ones_like(const Tensor& x, Site site = Site::current());
 /// 0, 1, …, n - 1.
 Tensor arange(std::int64_t n, DType dtype = DType::i32, Site site = Site::current());
+/// start, start + step, … below stop (above it for a negative step), f32. Throws ValueError for a
+/// step of 0 or a bound that is not finite.
+Tensor arange(double start, double stop, double step = 1, Site site = Site::current());
+/// `count` numbers at equal distances from `start` to `stop`, both included, f32.
+Tensor linspace(double start, double stop, std::int64_t count, Site site = Site::current());
+/// Ones on diagonal `diagonal` (above the main one if positive) of [rows, columns], else zeros.
+Tensor eye(std::int64_t rows, std::int64_t columns, int diagonal = 0, DType dtype = DType::f32,
+           Site site = Site::current());
+Tensor eye(std::int64_t n, Site site = Site::current());
 /// A one-dimensional f32 tensor of the listed values.
 Tensor array(std::initializer_list<float> values, Site site = Site::current());
 /// A tensor that copies `values`, row-major. Throws ShapeError if their number is not numel(shape).
@@ -55,6 +64,8 @@ Tensor operator!(const Operand& a);
 /// Integers; a shift by 32 or more gives 0 (or -1 for a negative i32 shifted right).
 Tensor operator<<(const Operand& a, const Operand& b);
 Tensor operator>>(const Operand& a, const Operand& b);
+Tensor left_shift(const Operand& a, const Operand& b);
+Tensor right_shift(const Operand& a, const Operand& b);
 /// Comparisons give bool; all but != are false where an operand is NaN.
 Tensor operator==(const Operand& a, const Operand& b);
 Tensor operator!=(const Operand& a, const Operand& b);
@@ -72,7 +83,8 @@ Tensor pow(const Operand& a, const Operand& b);
 Tensor atan2(const Operand& a, const Operand& b);
 /// C's remainder: a - b * trunc(a / b). Integers by 0 give 0.
 Tensor fmod(const Operand& a, const Operand& b);
-/// Quotient rounded toward 0 (integers by 0 give 0) or toward -infinity.
+/// Quotient rounded toward 0, or toward -infinity. Integers by 0 give 0, and -2^31 by -1 wraps to
+/// -2^31.
 Tensor trunc_divide(const Operand& a, const Operand& b);
 Tensor floor_divide(const Operand& a, const Operand& b);
 /// NumPy's remainder: a - b * floor(a / b), with the sign of b.
@@ -90,7 +102,11 @@ Tensor exp(const Tensor& x, Site site = Site::current());
 Tensor expm1(const Tensor& x, Site site = Site::current());  ///< e^x - 1, accurate near 0
 Tensor log(const Tensor& x, Site site = Site::current());
 Tensor log1p(const Tensor& x, Site site = Site::current());  ///< log(1 + x), accurate near 0
+Tensor exp2(const Tensor& x, Site site = Site::current());   ///< 2^x
+Tensor log2(const Tensor& x, Site site = Site::current());
+Tensor log10(const Tensor& x, Site site = Site::current());
 Tensor sqrt(const Tensor& x, Site site = Site::current());
+Tensor cbrt(const Tensor& x, Site site = Site::current());  ///< cube root, of negative numbers too
 Tensor rsqrt(const Tensor& x, Site site = Site::current());
 Tensor reciprocal(const Tensor& x, Site site = Site::current());
 Tensor square(const Tensor& x, Site site = Site::current());
@@ -102,14 +118,21 @@ Tensor tan(const Tensor& x, Site site = Site::current());
 Tensor asin(const Tensor& x, Site site = Site::current());
 Tensor acos(const Tensor& x, Site site = Site::current());
 Tensor atan(const Tensor& x, Site site = Site::current());
+Tensor sinh(const Tensor& x, Site site = Site::current());
+Tensor cosh(const Tensor& x, Site site = Site::current());
 Tensor tanh(const Tensor& x, Site site = Site::current());
+Tensor asinh(const Tensor& x, Site site = Site::current());
+Tensor acosh(const Tensor& x, Site site = Site::current());
+Tensor atanh(const Tensor& x, Site site = Site::current());
 Tensor sigmoid(const Tensor& x, Site site = Site::current());  ///< 1 / (1 + e^-x)
 Tensor erf(const Tensor& x, Site site = Site::current());
 Tensor erfc(const Tensor& x, Site site = Site::current());
 Tensor floor(const Tensor& x, Site site = Site::current());
 Tensor ceil(const Tensor& x, Site site = Site::current());
 Tensor round(const Tensor& x, Site site = Site::current());  ///< ties to even
+Tensor trunc(const Tensor& x, Site site = Site::current());  ///< toward 0
 Tensor isnan(const Tensor& x, Site site = Site::current());
+Tensor isinf(const Tensor& x, Site site = Site::current());
 Tensor isfinite(const Tensor& x, Site site = Site::current());
 
 /// Another dtype. Float to integer truncates and saturates, NaN gives 0; integers wrap; to bool is
@@ -152,6 +175,30 @@ Tensor all(const Tensor& x, const Reduce& over = {}, Site site = Site::current()
 /// log(sum(exp(x))), safe from overflow.
 Tensor logsumexp(const Tensor& x, const Reduce& over = {}, Site site = Site::current());
 
+// ---- running combinations and order --------------------------------------------------------------
+
+/// How a running combination goes along its axis.
+struct Cumulative {
+  bool reverse = false;    ///< from the end of the axis to its front
+  bool exclusive = false;  ///< each element stands for those before it; the first is 0 (or 1)
+};
+/// Running sum and product along `axis`. bool counts as i32.
+Tensor cumsum(const Tensor& x, int axis, Cumulative how = {}, Site site = Site::current());
+Tensor cumprod(const Tensor& x, int axis, Cumulative how = {}, Site site = Site::current());
+/// Largest (smallest) element so far along `axis`; NaN from the first NaN on.
+Tensor cummax(const Tensor& x, int axis, bool reverse = false, Site site = Site::current());
+Tensor cummin(const Tensor& x, int axis, bool reverse = false, Site site = Site::current());
+/// Position (i32) along `axis` of the first largest (smallest) element so far.
+Tensor cumargmax(const Tensor& x, int axis, bool reverse = false, Site site = Site::current());
+Tensor cumargmin(const Tensor& x, int axis, bool reverse = false, Site site = Site::current());
+
+/// The elements along `axis` in ascending order, or with `descending` the largest first. Equal
+/// elements keep their order; NaN counts as the largest value, so it comes last (first).
+Tensor sort(const Tensor& x, int axis = -1, bool descending = false, Site site = Site::current());
+/// The positions (i32) along `axis` that the elements of `sort` come from.
+Tensor argsort(const Tensor& x, int axis = -1, bool descending = false,
+               Site site = Site::current());
+
 // ---- shape ---------------------------------------------------------------------------------------
 
 /// The same elements under another shape; one extent may be -1 and is inferred.
@@ -185,12 +232,24 @@ Tensor take(const Tensor& x, int axis, std::int64_t index, Site site = Site::cur
 Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64_t>>& widths,
            double value = 0, Site site = Site::current());
 Tensor flip(const Tensor& x, std::vector<int> axes, Site site = Site::current());
+/// Rolls the elements along `axis` by `shift` places toward its end; those that leave come in at
+/// the other side.
+Tensor roll(const Tensor& x, std::int64_t shift, int axis, Site site = Site::current());
+/// Every element along `axis` `count` times in a row.
+Tensor repeat(const Tensor& x, std::int64_t count, int axis, Site site = Site::current());
+/// The whole tensor counts[i] times along dimension i, one count a dimension.
+Tensor tile(const Tensor& x, const std::vector<std::int64_t>& counts, Site site = Site::current());
+/// The last two dimensions with zeros above (below) diagonal `diagonal`.
+Tensor tril(const Tensor& x, int diagonal = 0, Site site = Site::current());
+Tensor triu(const Tensor& x, int diagonal = 0, Site site = Site::current());
 /// Joins along an axis; stacks along a new one.
 Tensor concat(const std::vector<Tensor>& parts, int axis = 0, Site site = Site::current());
 Tensor stack(const std::vector<Tensor>& parts, int axis = 0, Site site = Site::current());
-/// Parts of the given extents along `axis`.
+/// Parts of the given extents along `axis`, or `parts` equal ones.
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis = 0,
                           Site site = Site::current());
+std::vector<Tensor> split_equal(const Tensor& x, std::int64_t parts, int axis = 0,
+                                Site site = Site::current());
 
 // ---- products ------------------------------------------------------------------------------------
 
@@ -213,12 +272,24 @@ struct ConvOptions {
 };
 Tensor conv(const Tensor& x, const Tensor& w, const ConvOptions& options = {},
             Site site = Site::current());
+/// Transposed convolution of x [N, C, spatial...] with w [C, O / groups, kernel...], as in PyTorch:
+/// the gradient of `conv` by its input. The output has (n - 1) * stride - 2 * padding + dilation *
+/// (kernel - 1) + 1 + output_padding elements in each spatial dimension; output_padding is smaller
+/// than stride.
+Tensor conv_transpose(const Tensor& x, const Tensor& w, const ConvOptions& options = {},
+                      const std::vector<std::int64_t>& output_padding = {0},
+                      Site site = Site::current());
 
 // ---- indices -------------------------------------------------------------------------------------
 
 /// Slices of x along `axis` at the given i32 positions: the indices' shape replaces the dimension.
 /// A position out of range reads NaN (f32) or 0.
 Tensor gather(const Tensor& x, const Tensor& indices, int axis = 0, Site site = Site::current());
+/// Element indices[a..., i, b...] along `axis` of x[a..., :, b...], for each element of `indices`,
+/// whose shape is that of x but along `axis`: what argsort and argmax point to. A position out of
+/// range reads NaN (f32) or 0.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis,
+                       Site site = Site::current());
 /// Zeros of extent `size` along `axis`, with every slice of `updates` added at its position:
 /// the transpose of gather, always in the same order. Positions out of range are dropped.
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::int64_t size, int axis = 0,

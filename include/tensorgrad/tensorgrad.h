@@ -7,6 +7,7 @@
 #include "tensorgrad/dtype.h"
 #include "tensorgrad/error.h"
 #include "tensorgrad/io.h"
+#include "tensorgrad/jit.h"
 #include "tensorgrad/module.h"
 #include "tensorgrad/nn.h"
 #include "tensorgrad/ops.h"
@@ -14,4 +15,5 @@
 #include "tensorgrad/random.h"
 #include "tensorgrad/tensor.h"
 #include "tensorgrad/transforms.h"
+#include "tensorgrad/tree.h"
 // IWYU pragma: end_exports

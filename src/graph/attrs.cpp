@@ -94,6 +94,12 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const GatherAttr& a) const {
       return fmt::format("axis={}, fill={}", a.axis, a.fill);
     }
+    std::string operator()(const ScanAttr& a) const {
+      return fmt::format("axis={}", a.axis) + (a.reverse ? ", reverse" : "");
+    }
+    std::string operator()(const SortAttr& a) const {
+      return fmt::format("axis={}", a.axis) + (a.descending ? ", descending" : "");
+    }
     std::string operator()(const DotAttr& a) const {
       return fmt::format("batch={}x{}, contract={}x{}", bracketed(a.lhs_batch),
                          bracketed(a.rhs_batch), bracketed(a.lhs_contract),
@@ -115,6 +121,8 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const AttentionAttr& a) const {
       return fmt::format("scale={}{}", a.scale, a.causal ? ", causal" : "");
     }
+    std::string operator()(const BufferAttr& a) const { return "`" + a.name + "`"; }
+    std::string operator()(const CustomAttr&) const { return ""; }
   };
   return std::visit(Print{}, attrs);
 }

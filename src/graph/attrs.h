@@ -14,6 +14,8 @@
 
 namespace tensorgrad {
 
+class CustomRule;  // ops/custom.h
+
 /// Immutable host memory behind a `data` node.
 struct HostData {
   std::vector<std::byte> bytes;
@@ -53,6 +55,18 @@ struct GatherAttr {
   int axis = 0;
   double fill = 0;
   auto tie() const { return std::tie(axis, fill); }
+};
+/// A running combination along one axis, from its front or, with `reverse`, from its end.
+struct ScanAttr {
+  int axis = 0;
+  bool reverse = false;
+  auto tie() const { return std::tie(axis, reverse); }
+};
+/// sort, argsort: the axis, and whether the largest elements come first.
+struct SortAttr {
+  int axis = 0;
+  bool descending = false;
+  auto tie() const { return std::tie(axis, descending); }
 };
 /// dot_general: dimensions of each operand that are paired as batch or contracted. The output is
 /// [batch..., lhs free..., rhs free...].
@@ -99,6 +113,11 @@ struct NameAttr {
   std::string name;
   auto tie() const { return std::tie(name); }
 };
+/// The buffer that `assign` replaces.
+struct BufferAttr {
+  std::string name;
+  auto tie() const { return std::tie(name); }
+};
 /// A small number that selects a variant (`threefry`: which output word).
 struct IndexAttr {
   int index = 0;
@@ -113,9 +132,16 @@ struct AttentionAttr {
   auto tie() const { return std::tie(scale, causal); }
 };
 
-using Attrs = std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr,
-                           GatherAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
-                           InputAttr, NameAttr, IndexAttr, AttentionAttr>;
+/// The derivative of a `custom` node.
+struct CustomAttr {
+  std::shared_ptr<const CustomRule> rule;
+  auto tie() const { return std::tie(rule); }
+};
+
+using Attrs =
+    std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr, GatherAttr,
+                 ScanAttr, SortAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
+                 InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr, AttentionAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

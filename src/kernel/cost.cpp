@@ -146,6 +146,22 @@ std::int64_t add_contraction(const Conv& c, Traffic& traffic) {
   return saturating_mul(2, saturating_mul(y, product({c.in_channels, product(c.kernel)})));
 }
 
+/// Elements that an access of a sort touches.
+std::int64_t sort_operand(const Sort& s, const Access& access) {
+  return matmul_operand({s.outer, s.length, s.inner}, access);
+}
+
+/// Comparisons count as operations.
+std::int64_t add_sort(const Sort& s, Traffic& traffic) {
+  traffic.read(s.in.buffer, sort_operand(s, s.in));
+  for (const Access* result : {&s.values, &s.indices}) {
+    if (result->buffer >= 0) traffic.write(result->buffer, sort_operand(s, *result));
+  }
+  std::int64_t rounds = 0;
+  while (rounds < 62 && (std::int64_t{1} << rounds) < s.length) ++rounds;
+  return saturating_mul(rounds, product({s.outer, s.length, s.inner}));
+}
+
 bool is_operation(const Pool& pool, const ExprNode& n) {
   if (arity(n.fn) == 0 || n.fn == Fn::cast || n.fn == Fn::bitcast) return false;
   return n.dtype == DType::f32 || pool.node(Expr{n.args[0]}).dtype == DType::f32;
@@ -162,6 +178,7 @@ Cost cost(const Kernel& kernel) {
         std::visit([&](const auto& c) { return add_contraction(c, traffic); }, *kernel.contraction);
     contraction_out = result_buffer(*kernel.contraction);
   }
+  if (kernel.sort) result.flops = add_sort(*kernel.sort, traffic);
   std::unordered_set<std::int64_t> loads;   // (buffer, index) counted
   std::unordered_set<std::int64_t> stores;  // likewise
   const auto key = [](int buffer, Index index) {

@@ -35,7 +35,8 @@ enum class Fn : std::uint8_t {
   constant,  ///< a number of the node's dtype
   index,     ///< an Index as a number of the node's dtype
   load,      ///< buffer[index], or 0 where the condition is false (then memory is not touched)
-  acc,       ///< result of accumulator `slot` of reduce stage `stage`; stage -1: the contraction
+  acc,       ///< result of accumulator `slot` of stage `stage`, or its running value in the stores
+             ///< of that stage (a scan); stage -1: the contraction
   in_range,  ///< lo <= index < hi, a bool
   // unary, float (neg, abs, sign also signed integers)
   neg,

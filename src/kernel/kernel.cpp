@@ -117,6 +117,15 @@ std::string contraction_text(const Conv& c) {
       access_text(c.y));
 }
 
+std::string sort_text(const Sort& s) {
+  std::string result =
+      fmt::format("sort{} rows {} x {} length {}\n  in {}\n", s.descending ? " descending" : "",
+                  s.outer, s.inner, s.length, access_text(s.in));
+  if (s.values.buffer >= 0) result += fmt::format("  values {}\n", access_text(s.values));
+  if (s.indices.buffer >= 0) result += fmt::format("  indices {}\n", access_text(s.indices));
+  return result;
+}
+
 std::string loops_text(const Kernel& kernel, const std::vector<int>& loops) {
   std::string result;
   for (const int loop : loops) {
@@ -174,6 +183,7 @@ std::string to_string(const Kernel& kernel) {
   if (kernel.contraction) {
     result += std::visit([](const auto& c) { return contraction_text(c); }, *kernel.contraction);
   }
+  if (kernel.sort) result += sort_text(*kernel.sort);
   std::string indent;
   if (!kernel.nest.outer.empty()) {
     result += fmt::format("for {}:\n", loops_text(kernel, kernel.nest.outer));
@@ -183,7 +193,9 @@ std::string to_string(const Kernel& kernel) {
     const Stage& stage = kernel.nest.stages[number];
     std::string inner = indent;
     if (!stage.loops.empty()) {
-      const char* verb = stage.accumulators.empty() ? "for" : "reduce";
+      const char* verb = stage.accumulators.empty() ? "for"
+                         : stage.stores.empty()     ? "reduce"
+                                                    : "scan";
       result += fmt::format("{}{} {}:\n", indent, verb, loops_text(kernel, stage.loops));
       inner += "  ";
     }

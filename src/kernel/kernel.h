@@ -1,4 +1,4 @@
-// Kernel IR: loops over an index space with scalar expressions, and contractions. Names no op.
+// Kernel IR: loops over an index space with scalar expressions, contractions, sorts. Names no op.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,16 @@ struct Store {
   bool accumulate = false;
 };
 
-/// A stage runs for every point of the outer loops. With accumulators it reduces over its loops,
-/// innermost last; its results are then read as `acc(stage, slot)` by later stages. Its stores run
-/// at every point of its loops. A stage has accumulators or stores, not both.
+/// A stage runs for every point of the outer loops. It does one of three things:
+/// - with accumulators alone it reduces over its loops, innermost last; the results are then read
+/// as
+///   `acc(stage, slot)` by later stages;
+/// - with stores alone it runs them at every point of its loops, in any order;
+/// - with both it scans: it runs its loops in order, innermost last. At each point every
+/// accumulator
+///   first takes the point's value (which reads no accumulator of this stage), then the stores run.
+///   There `acc(stage, slot)` is the running value with this point included, for argmax and argmin
+///   the running position. Later stages read the totals.
 struct Stage {
   std::vector<int> loops;  ///< indices into Kernel::loops
   std::vector<Accumulator> accumulators;
@@ -125,14 +132,26 @@ struct Attention {
 
 using Contraction = std::variant<Matmul, Conv, Attention>;
 
-/// One unit of work: a loop nest, or a contraction whose result is then read by the nest (its
-/// epilogue, possibly empty) as a load of buffer `out`. An Attention has no epilogue.
+/// Sorts rows of `length` elements, stably. Strides are {outer, length, inner}: element k of row
+/// (o, i) of an access is buffer[offset + o * strides[0] + k * strides[1] + i * strides[2]]. NaN is
+/// the largest value, and -0 equals 0. `values` receives the sorted elements, `indices` (i32) the
+/// positions in the row that they come from; either has buffer -1 where it is not wanted. With
+/// `descending` the largest come first; equal elements keep their order all the same.
+struct Sort {
+  std::int64_t outer = 1, length = 1, inner = 1;
+  bool descending = false;
+  Access in, values, indices;
+};
+
+/// One unit of work: a loop nest; or a contraction whose result is then read by the nest (its
+/// epilogue, possibly empty) as a load of buffer `out`; or attention or a sort, without a nest.
 struct Kernel {
   std::string name;  ///< for people: "contract 256x64x64 + add + relu"
   std::vector<BufferArg> args;
   Pool pool;
   std::vector<Loop> loops;
   std::optional<Contraction> contraction;
+  std::optional<Sort> sort;
   LoopNest nest;
 };
 

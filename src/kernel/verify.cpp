@@ -28,6 +28,7 @@ class Verifier {
       require(kernel_.loops[i].extent >= 0, "loop i{} has extent {}", i, kernel_.loops[i].extent);
     }
     if (kernel_.contraction) std::visit([&](const auto& c) { check(c); }, *kernel_.contraction);
+    if (kernel_.sort) check(*kernel_.sort);
     for (std::size_t i = 0; i < kernel_.nest.stages.size(); ++i) check_stage(i);
   }
 
@@ -171,13 +172,60 @@ class Verifier {
     check_operand(what, access, checked_add(access.offset, elements - 1), is_result, elements == 0);
   }
 
+  // Sorts.
+
+  void check(const Sort& s) const {
+    require(!kernel_.contraction && kernel_.nest.stages.empty(),
+            "it sorts, and has a contraction or a loop nest as well");
+    require(s.outer >= 0 && s.length >= 0 && s.inner >= 0, "the sort has extents {} x {} x {}",
+            s.outer, s.length, s.inner);
+    require(s.length <= INT32_MAX,
+            "the sort has rows of {} elements, whose positions i32 does not "
+            "hold",
+            s.length);
+    require(s.values.buffer >= 0 || s.indices.buffer >= 0, "the sort has no result");
+    check_row_access("input", s, s.in, false);
+    const DType dtype = buffer(s.in.buffer).dtype;
+    require(dtype != DType::bool_, "it sorts bools");
+    if (s.values.buffer >= 0) {
+      check_row_access("values", s, s.values, true);
+      require(buffer(s.values.buffer).dtype == dtype, "it sorts {} into values of {}",
+              tensorgrad::name(dtype), tensorgrad::name(buffer(s.values.buffer).dtype));
+    }
+    if (s.indices.buffer >= 0) {
+      check_row_access("indices", s, s.indices, true);
+      require(buffer(s.indices.buffer).dtype == DType::i32, "it sorts with indices of {}, not i32",
+              tensorgrad::name(buffer(s.indices.buffer).dtype));
+    }
+  }
+
+  void check_row_access(const char* what, const Sort& s, const Access& access,
+                        bool is_result) const {
+    const BufferArg& arg = buffer(access.buffer);
+    require(is_result ? arg.written : arg.read, "the {} of the sort is b{}, which is not {}", what,
+            access.buffer, is_result ? "written" : "read");
+    require(access.strides.size() == 3, "the {} of the sort has {} strides, not 3", what,
+            access.strides.size());
+    const std::int64_t extents[] = {s.outer, s.length, s.inner};
+    const bool is_empty = s.outer == 0 || s.length == 0 || s.inner == 0;
+    std::int64_t last = access.offset;
+    for (std::size_t i = 0; i < 3; ++i) {
+      require(access.strides[i] >= 0, "the {} of the sort has stride {}", what, access.strides[i]);
+      require(!is_result || is_empty || extents[i] <= 1 || access.strides[i] != 0,
+              "the {} of the sort has a stride of 0 over an extent of {}", what, extents[i]);
+      last = checked_add(last, checked_mul(access.strides[i], extents[i] - 1));
+    }
+    require(is_empty || (access.offset >= 0 && last < arg.elements),
+            "the {} of the sort reaches from element {} to {} of b{}, which has {}", what,
+            access.offset, last, access.buffer, arg.elements);
+  }
+
   // The loop nest.
 
   void check_stage(std::size_t number) const {
     const Stage& stage = kernel_.nest.stages[number];
-    require(stage.accumulators.empty() != stage.stores.empty(),
-            "stage {} has {} accumulators and {} stores, but has the one or the other", number,
-            stage.accumulators.size(), stage.stores.size());
+    require(!stage.accumulators.empty() || !stage.stores.empty(),
+            "stage {} has neither accumulators nor stores", number);
     std::vector<int> scope = kernel_.nest.outer;
     scope.insert(scope.end(), stage.loops.begin(), stage.loops.end());
     bool is_empty = false;
@@ -204,8 +252,19 @@ class Verifier {
         },
         [&](const ExprNode& n) {
           if (n.fn == Fn::load) check_load(n, number, is_empty);
-          if (n.fn == Fn::acc) check_result(n, number);
         });
+    // The stores of a scan read its own running values, what it accumulates does not.
+    const Stage reduces{stage.loops, stage.accumulators, {}};
+    const Stage stores{stage.loops, {}, stage.stores};
+    for (const auto& [part, first_unknown] :
+         {std::pair{&reduces, number},
+          {&stores, stage.accumulators.empty() ? number : number + 1}}) {
+      for_each_part(
+          kernel_.pool, roots(*part), [](const IndexNode&) {},
+          [&, limit = first_unknown](const ExprNode& n) {
+            if (n.fn == Fn::acc) check_result(n, number, limit);
+          });
+    }
   }
 
   void check_accumulator(const Accumulator& a, std::size_t stage) const {
@@ -257,7 +316,7 @@ class Verifier {
             to_string(kernel_.pool, index), n.lo, n.hi, elements);
   }
 
-  void check_result(const ExprNode& n, std::size_t stage) const {
+  void check_result(const ExprNode& n, std::size_t stage, std::size_t first_unknown) const {
     if (n.stage < 0) {
       require(kernel_.contraction.has_value(),
               "stage {} reads the result of a contraction, but there is none", stage);
@@ -266,8 +325,8 @@ class Verifier {
       return;
     }
     const auto source = static_cast<std::size_t>(n.stage);
-    require(source < stage, "stage {} reads a result of stage {}, which is not before it", stage,
-            n.stage);
+    require(source < first_unknown, "stage {} reads a result of stage {}, which is not before it",
+            stage, n.stage);
     const auto& accumulators = kernel_.nest.stages[source].accumulators;
     require(static_cast<std::size_t>(n.slot) < accumulators.size(),
             "stage {} reads result {} of stage {}, which has {}", stage, n.slot, n.stage,

@@ -135,4 +135,91 @@ Tensor RMSNorm::operator()(const Tensor& x, Site site) const {
   return x * rsqrt(mean(square(x), Reduce(-1, true), site) + eps) * g;
 }
 
+namespace {
+
+void check_channels(const char* layer, const Tensor& x, std::int64_t d, const std::string& weight,
+                    const Site& site) {
+  check_f32(layer, x, site, weight);
+  if (x.rank() >= 2 && x.dim(1) == d) return;
+  throw ShapeError(fmt::format("{}: takes [N, {}, ...], not shape {}.{}", layer, d,
+                               to_string(x.shape()), weight),
+                   site);
+}
+
+/// A vector of the channels beside x [N, d, ...].
+Tensor per_channel(const Tensor& v, const Tensor& x) {
+  Shape shape(static_cast<std::size_t>(x.rank() - 1), 1);
+  shape[0] = v.size();
+  return reshape(v, shape);
+}
+
+Tensor scaled(Tensor y, const std::optional<Param>& g, const std::optional<Param>& b) {
+  if (g) y = y * per_channel(*g, y);
+  return b ? y + per_channel(*b, y) : y;
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(std::int64_t d, BatchNormOptions chosen, Site site)
+    : mean{.shape = {d}, .init = Init::zeros()},
+      variance{.shape = {d}, .init = Init::ones()},
+      options(chosen) {
+  positive("BatchNorm", "number of channels", d, site);
+  checked_eps("BatchNorm", options.eps, site);
+  if (!(options.momentum >= 0 && options.momentum <= 1)) {
+    throw ValueError(fmt::format("BatchNorm: momentum is {}, not in [0, 1].", options.momentum),
+                     site);
+  }
+  if (!options.affine) return;
+  g = Param{.shape = {d}, .init = Init::ones(), .decay = false};
+  b = Param{.shape = {d}, .init = Init::zeros(), .decay = false};
+}
+
+Tensor BatchNorm::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  const std::int64_t d = mean.shape[0];
+  check_channels("BatchNorm", x, d, g ? weight_name(*g) : "", site);
+  std::vector<int> others{0};
+  for (int i = 2; i < x.rank(); ++i) others.push_back(i);
+  const Tensor batch_mean = tensorgrad::mean(x, Reduce(others, true), site);
+  const Tensor centred = x - batch_mean;
+  const Tensor batch_variance = tensorgrad::mean(square(centred), Reduce(others, true), site);
+
+  const auto n = static_cast<double>(x.size()) / static_cast<double>(d);
+  const auto running = [&](const Buffer& kept, const Tensor& now) {
+    return kept * (1 - options.momentum) + now * options.momentum;
+  };
+  const Tensor training = prim::training_flag(site);
+  const Tensor unbiased = reshape(batch_variance, {d}) * (n / std::max(n - 1, 1.0));
+  const Tensor y =
+      where(training, centred * rsqrt(batch_variance + options.eps),
+            (x - per_channel(mean, x)) * rsqrt(per_channel(variance, x) + options.eps));
+  const Tensor result = scaled(y, g, b);
+  return assign(variance, running(variance, unbiased),
+                assign(mean, running(mean, reshape(batch_mean, {d})), result, site), site);
+}
+
+GroupNorm::GroupNorm(std::int64_t group_count, std::int64_t d, GroupNormOptions options, Site site)
+    : groups(positive("GroupNorm", "number of groups", group_count, site)),
+      channels(positive("GroupNorm", "number of channels", d, site)),
+      eps(checked_eps("GroupNorm", options.eps, site)) {
+  if (d % groups != 0) {
+    throw ValueError(fmt::format("GroupNorm: {} groups do not divide {} channels.", groups, d),
+                     site);
+  }
+  if (!options.affine) return;
+  g = Param{.shape = {d}, .init = Init::ones(), .decay = false};
+  b = Param{.shape = {d}, .init = Init::zeros(), .decay = false};
+}
+
+Tensor GroupNorm::operator()(const Tensor& x, Site site) const {
+  const SiteScope scope(site);
+  check_channels("GroupNorm", x, channels, g ? weight_name(*g) : "", site);
+  const Tensor rows =
+      reshape(x, {x.dim(0), groups, x.size() / std::max<std::int64_t>(x.dim(0) * groups, 1)});
+  const Tensor centred = rows - mean(rows, Reduce(-1, true), site);
+  const Tensor variance = mean(square(centred), Reduce(-1, true), site);
+  return scaled(reshape(centred * rsqrt(variance + eps), x.shape()), g, b);
+}
+
 }  // namespace tensorgrad::nn

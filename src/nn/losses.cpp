@@ -16,8 +16,10 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
       return sum(losses);
     case Reduction::none:
       return losses;
+    case Reduction::batch_mean:
+      return sum(losses) / (losses.rank() == 0 ? 1.0 : static_cast<double>(losses.dim(0)));
   }
-  throw ValueError("a loss's reduction is none of mean, sum and none.");
+  throw ValueError("a loss's reduction is none of mean, sum, none and batch_mean.");
 }
 
 void check_pair(const char* loss, const Tensor& a, const Tensor& b, const Site& site) {
@@ -134,6 +136,22 @@ Tensor huber_loss(const Tensor& prediction, const Tensor& target, HuberOptions o
   const Tensor d = prediction - target;
   const Tensor size = abs(d);
   return reduced(where(size <= delta, 0.5 * square(d), delta * (size - 0.5 * delta)),
+                 options.reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, SmoothL1Options options,
+                      Site site) {
+  const SiteScope scope(site);
+  check_pair("smooth_l1_loss", prediction, target, site);
+  const double beta = options.beta;
+  if (!(std::isfinite(beta) && beta >= 0)) {
+    throw ValueError(
+        fmt::format("smooth_l1_loss: beta is {}, not a finite number of at least 0.", beta), site);
+  }
+  const Tensor d = prediction - target;
+  const Tensor size = abs(d);
+  if (beta == 0) return reduced(size, options.reduction);
+  return reduced(where(size < beta, (0.5 / beta) * square(d), size - 0.5 * beta),
                  options.reduction);
 }
 

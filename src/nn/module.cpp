@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "graph/node.h"
+#include "ops/primitives.h"
 #include "tensorgrad/ops.h"
 #include "tensorgrad/random.h"
 
@@ -22,6 +23,23 @@ double checked(const char* what, const char* number, double value, const Site& s
 double fan(const char* what, std::int64_t value, const Site& site) {
   if (value < 0) throw ValueError(fmt::format("{}: the fan is {}.", what, value), site);
   return static_cast<double>(value);
+}
+
+/// Throws unless `value` is f32 of `shape`.
+void check_fits(const char* what, const char* kind, const std::string& shown, const Shape& shape,
+                const Tensor& value, const Site& site) {
+  const std::string who =
+      shown.empty() ? std::string("a ") + kind : std::string(kind) + " `" + shown + "`";
+  if (value.dtype() != DType::f32) {
+    throw DTypeError(fmt::format("{}: {} is f32, but the tensor is {}.", what, who,
+                                 tensorgrad::name(value.dtype())),
+                     site);
+  }
+  if (value.shape() != shape) {
+    throw ShapeError(fmt::format("{}: {} has shape {}, but the tensor has {}.", what, who,
+                                 to_string(shape), to_string(value.shape())),
+                     site);
+  }
 }
 
 /// gain / sqrt(fan), and 0 for a layer without inputs.
@@ -84,18 +102,7 @@ bool Init::operator==(const Init& other) const {
 }
 
 void Param::bind(const Tensor& value, std::string as, Site site) {
-  const std::string& shown = as.empty() ? name : as;
-  const std::string who = shown.empty() ? "a parameter" : "parameter `" + shown + "`";
-  if (value.dtype() != DType::f32) {
-    throw DTypeError(
-        fmt::format("bind: {} is f32, but the tensor is {}.", who, tensorgrad::name(value.dtype())),
-        site);
-  }
-  if (value.shape() != shape) {
-    throw ShapeError(fmt::format("bind: {} has shape {}, but the tensor has {}.", who,
-                                 to_string(shape), to_string(value.shape())),
-                     site);
-  }
+  check_fits("bind", "parameter", as.empty() ? name : as, shape, value, site);
   bound = value;
   if (!as.empty()) name = std::move(as);
 }
@@ -106,5 +113,23 @@ Tensor Param::initial_value(std::uint64_t seed, std::string_view as, Site site) 
 }
 
 Tensor Param::tensor() const { return bound.defined() ? bound : initial_value(0, name); }
+
+void Buffer::bind(const Tensor& value, std::string as, Site site) {
+  check_fits("bind", "buffer", as.empty() ? name : as, shape, value, site);
+  bound = value;
+  if (!as.empty()) name = std::move(as);
+}
+
+Tensor Buffer::initial_value(std::uint64_t seed, std::string_view as, Site site) const {
+  const SiteScope scope(site);
+  return init.make(shape, random::fold_in(random::key(seed), hash32(as)), site);
+}
+
+Tensor Buffer::tensor() const { return bound.defined() ? bound : initial_value(0, name); }
+
+Tensor assign(const Buffer& buffer, const Tensor& value, const Tensor& result, Site site) {
+  check_fits("assign", "buffer", buffer.name, buffer.shape, value, site);
+  return prim::assign(buffer.name, result, value, site);
+}
 
 }  // namespace tensorgrad

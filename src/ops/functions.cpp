@@ -1,8 +1,8 @@
 // The public operations on numbers and reductions: broadcasting and promotion, then primitives.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "ops/operands.h"
 #include "ops/rules.h"
@@ -18,23 +18,6 @@ Tensor binary(const char* name, Fn fn, const Operand& a, const Operand& b) {
   const SiteScope scope(a.site);
   const auto [x, y] = matched(name, a, b);
   return prim::map(fn, {x, y}, a.site);
-}
-
-template <class T>
-Tensor from_values(std::span<const T> values, const Shape& shape, const Site& site) {
-  for (std::int64_t d : shape) {
-    if (d < 0) {
-      throw ShapeError(fmt::format("array: shape {} has a negative extent.", to_string(shape)),
-                       site);
-    }
-  }
-  if (static_cast<std::int64_t>(values.size()) != numel(shape)) {
-    throw ShapeError(fmt::format("array: {} values do not fill shape {} of {} elements.",
-                                 values.size(), to_string(shape), numel(shape)),
-                     site);
-  }
-  const auto bytes = std::as_bytes(values);
-  return prim::data({shape, dtype_of<T>::value}, {bytes.begin(), bytes.end()}, site);
 }
 
 std::vector<int> axes_for(const char* op, const Tensor& x, const Reduce& over, const Site& site) {
@@ -78,41 +61,10 @@ Tensor floating(const char* op, const Tensor& x, const Site& site) {
 
 Tensor unary(Fn fn, const Tensor& x, const Site& site) { return prim::map(fn, {x}, site); }
 
+// Beyond this x * x + 1 is x * x in f32, and beyond the square of it x * x overflows.
+constexpr double square_safe = 1e9;
+
 }  // namespace
-
-// ---- making tensors ------------------------------------------------------------------------------
-
-Tensor full(const Shape& shape, double value, DType dtype, Site site) {
-  return prim::full(shape, value, dtype, site);
-}
-Tensor zeros(const Shape& shape, DType dtype, Site site) { return full(shape, 0, dtype, site); }
-Tensor ones(const Shape& shape, DType dtype, Site site) { return full(shape, 1, dtype, site); }
-Tensor zeros_like(const Tensor& x, Site site) { return full(x.shape(), 0, x.dtype(), site); }
-Tensor ones_like(const Tensor& x, Site site) { return full(x.shape(), 1, x.dtype(), site); }
-Tensor arange(std::int64_t n, DType dtype, Site site) {
-  if (n < 0) throw ShapeError(fmt::format("arange: {} is negative.", n), site);
-  if (dtype == DType::bool_) throw DTypeError("arange: takes f32, i32 or u32, not bool.", site);
-  return prim::iota({n}, 0, dtype, site);
-}
-Tensor array(std::initializer_list<float> values, Site site) {
-  return from_values(std::span<const float>(values.begin(), values.size()),
-                     {static_cast<std::int64_t>(values.size())}, site);
-}
-Tensor array(std::span<const float> values, const Shape& shape, Site site) {
-  return from_values(values, shape, site);
-}
-Tensor array(std::span<const std::int32_t> values, const Shape& shape, Site site) {
-  return from_values(values, shape, site);
-}
-Tensor array(std::span<const std::uint32_t> values, const Shape& shape, Site site) {
-  return from_values(values, shape, site);
-}
-Tensor array(std::span<const std::uint8_t> values, const Shape& shape, Site site) {
-  for (std::uint8_t v : values) {
-    if (v > 1) throw ValueError(fmt::format("array: a bool byte is {}, not 0 or 1.", v), site);
-  }
-  return from_values(values, shape, site);
-}
 
 // ---- arithmetic ----------------------------------------------------------------------------------
 
@@ -145,6 +97,9 @@ Tensor operator<=(const Operand& a, const Operand& b) { return binary("le", Fn::
 Tensor operator>(const Operand& a, const Operand& b) { return binary("gt", Fn::gt, a, b); }
 Tensor operator>=(const Operand& a, const Operand& b) { return binary("ge", Fn::ge, a, b); }
 
+Tensor left_shift(const Operand& a, const Operand& b) { return binary("shl", Fn::shl, a, b); }
+Tensor right_shift(const Operand& a, const Operand& b) { return binary("shr", Fn::shr, a, b); }
+
 Tensor maximum(const Operand& a, const Operand& b) { return binary("maximum", Fn::max, a, b); }
 Tensor minimum(const Operand& a, const Operand& b) { return binary("minimum", Fn::min, a, b); }
 Tensor pow(const Operand& a, const Operand& b) { return binary("pow", Fn::pow, a, b); }
@@ -154,7 +109,7 @@ Tensor trunc_divide(const Operand& a, const Operand& b) {
   const SiteScope scope(a.site);
   const Tensor q = binary("trunc_divide", Fn::div, a, b);
   if (!is_floating(q.dtype())) return q;
-  return where(q < 0, ceil(q, a.site), floor(q, a.site));
+  return trunc(q, a.site);
 }
 Tensor floor_divide(const Operand& a, const Operand& b) {
   const SiteScope scope(a.site);
@@ -199,10 +154,26 @@ Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {
 Tensor abs(const Tensor& x, Site site) { return unary(Fn::abs, x, site); }
 Tensor sign(const Tensor& x, Site site) { return unary(Fn::sign, x, site); }
 Tensor exp(const Tensor& x, Site site) { return unary(Fn::exp, x, site); }
+Tensor exp2(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return pow(2, floating("exp2", x, site));
+}
 Tensor expm1(const Tensor& x, Site site) { return unary(Fn::expm1, x, site); }
 Tensor log(const Tensor& x, Site site) { return unary(Fn::log, x, site); }
+Tensor log2(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return log(x, site) * std::numbers::log2e;
+}
+Tensor log10(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return log(x, site) * std::numbers::log10e;
+}
 Tensor log1p(const Tensor& x, Site site) { return unary(Fn::log1p, x, site); }
 Tensor sqrt(const Tensor& x, Site site) { return unary(Fn::sqrt, x, site); }
+Tensor cbrt(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return sign(x, site) * pow(abs(floating("cbrt", x, site), site), 1.0 / 3);
+}
 Tensor rsqrt(const Tensor& x, Site site) { return unary(Fn::rsqrt, x, site); }
 Tensor reciprocal(const Tensor& x, Site site) { return unary(Fn::reciprocal, x, site); }
 Tensor square(const Tensor& x, Site site) { return prim::map(Fn::mul, {x, x}, site); }
@@ -212,17 +183,56 @@ Tensor tan(const Tensor& x, Site site) { return unary(Fn::tan, x, site); }
 Tensor asin(const Tensor& x, Site site) { return unary(Fn::asin, x, site); }
 Tensor acos(const Tensor& x, Site site) { return unary(Fn::acos, x, site); }
 Tensor atan(const Tensor& x, Site site) { return unary(Fn::atan, x, site); }
+Tensor sinh(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  // Halves of the argument, so that nothing overflows before the result does.
+  const Tensor e = expm1(abs(x, site) * 0.5, site) + 1;
+  const Tensor small = expm1(abs(x, site), site);
+  const Tensor large = (0.5 * e) * e - (0.5 / e) / e;
+  return sign(x, site) * where(abs(x, site) < 1, 0.5 * (small + small / (small + 1)), large);
+}
+Tensor cosh(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  const Tensor e = exp(abs(x, site) * 0.5, site);
+  return (0.5 * e) * e + (0.5 / e) / e;
+}
 Tensor tanh(const Tensor& x, Site site) { return unary(Fn::tanh, x, site); }
+Tensor asinh(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  const Tensor a = abs(x, site);
+  const Tensor large = a > square_safe;
+  const Tensor b = where(large, 1, a);
+  const Tensor near = log1p(b + b * b / (sqrt(b * b + 1) + 1));
+  return sign(x, site) * where(large, log(where(large, a, 1)) + std::numbers::ln2, near);
+}
+Tensor acosh(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  const Tensor large = x > square_safe;
+  const Tensor t = where(large, 1, x - 1);
+  return where(large, log(where(large, x, 1)) + std::numbers::ln2, log1p(t + sqrt(t * (t + 2))));
+}
+Tensor atanh(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return 0.5 * log1p(2 * x / (1 - x));
+}
 Tensor sigmoid(const Tensor& x, Site site) { return unary(Fn::logistic, x, site); }
 Tensor erf(const Tensor& x, Site site) { return unary(Fn::erf, x, site); }
 Tensor erfc(const Tensor& x, Site site) { return unary(Fn::erfc, x, site); }
 Tensor floor(const Tensor& x, Site site) { return unary(Fn::floor, x, site); }
 Tensor ceil(const Tensor& x, Site site) { return unary(Fn::ceil, x, site); }
 Tensor round(const Tensor& x, Site site) { return unary(Fn::round, x, site); }
+Tensor trunc(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return where(x < 0, ceil(x, site), floor(x, site));
+}
 Tensor isnan(const Tensor& x, Site site) { return prim::map(Fn::ne, {x, x}, site); }
 Tensor isfinite(const Tensor& x, Site site) {
   const SiteScope scope(site);
   return abs(x) < std::numeric_limits<double>::infinity();
+}
+Tensor isinf(const Tensor& x, Site site) {
+  const SiteScope scope(site);
+  return abs(x) == std::numeric_limits<double>::infinity();
 }
 Tensor cast(const Tensor& x, DType dtype, Site site) { return prim::cast(x, dtype, site); }
 Tensor bitcast(const Tensor& x, DType dtype, Site site) { return prim::bitcast(x, dtype, site); }
@@ -283,35 +293,12 @@ Tensor logsumexp(const Tensor& x, const Reduce& over, Site site) {
   return over.keepdims ? y : prim::reshape(y, without(x.shape(), axes), site);
 }
 
-// ---- marks and indices ---------------------------------------------------------------------------
+// ---- marks ---------------------------------------------------------------------------------------
 
 Tensor capture(std::string_view name, const Tensor& x, Site site) {
   if (name.empty()) throw ValueError("capture: the name is empty.", site);
   return prim::capture(std::string(name), x, site);
 }
 Tensor stop_gradient(const Tensor& x, Site site) { return prim::stop_gradient(x, site); }
-
-Tensor gather(const Tensor& x, const Tensor& indices, int axis, Site site) {
-  return prim::gather(x, indices, normal_axis("gather", axis, x.rank(), x.shape(), site), site);
-}
-Tensor scatter_add(const Tensor& indices, const Tensor& updates, std::int64_t size, int axis,
-                   Site site) {
-  const int rank = updates.rank() - indices.rank() + 1;
-  return prim::scatter_add(
-      indices, updates, normal_axis("scatter_add", axis, rank, updates.shape(), site), size, site);
-}
-Tensor one_hot(const Tensor& indices, std::int64_t classes, Site site) {
-  const SiteScope scope(site);
-  if (!is_integer(indices.dtype())) {
-    throw DTypeError(
-        fmt::format("one_hot: takes i32 or u32 indices, not {}.", name(indices.dtype())), site);
-  }
-  if (classes < 0) throw ShapeError(fmt::format("one_hot: {} classes.", classes), site);
-  Shape shape = indices.shape();
-  shape.push_back(classes);
-  const Tensor position = prim::iota(shape, indices.rank(), indices.dtype(), site);
-  const Tensor index = prim::broadcast(indices, shape, prim::all_axes(indices.rank()), site);
-  return prim::cast(prim::map(Fn::eq, {index, position}, site), DType::f32, site);
-}
 
 }  // namespace tensorgrad

@@ -326,6 +326,44 @@ Tensor gather(const Tensor& x, const Tensor& indices, int axis, const Site& site
   const double fill = is_floating(x.dtype()) ? std::numeric_limits<double>::quiet_NaN() : 0.0;
   return gather_or(x, indices, axis, fill, site);
 }
+// The same element of the flattened x: its own position in every dimension but one.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, double fill,
+                       const Site& site) {
+  const Shape& from = x.shape();
+  Shape along = indices.shape();
+  const bool same_rank = along.size() == from.size() && axis >= 0 && at(axis) < from.size();
+  if (same_rank) along[at(axis)] = from[at(axis)];
+  if (!same_rank || along != from) {
+    throw ShapeError(
+        fmt::format("take_along_axis: indices of shape {} do not have the shape {} but "
+                    "along axis {}.",
+                    to_string(indices.shape()), to_string(from), axis),
+        site);
+  }
+  if (indices.dtype() != DType::i32) {
+    throw DTypeError(
+        fmt::format("take_along_axis: the indices are {}, not i32.", name(indices.dtype())), site);
+  }
+  if (x.size() > std::numeric_limits<std::int32_t>::max()) {
+    throw ShapeError(fmt::format("take_along_axis: shape {} has more elements than i32 counts.",
+                                 to_string(from)),
+                     site);
+  }
+  const Shape& shape = indices.shape();
+  const Shape strides = strides_of(from);
+  const auto number = [&](std::int64_t v) {
+    return full(shape, static_cast<double>(v), DType::i32, site);
+  };
+  Tensor flat = mul(indices, number(strides[at(axis)]));
+  for (int d = 0; d < x.rank(); ++d) {
+    if (d == axis || from[at(d)] == 1) continue;
+    flat = add(flat, mul(iota(shape, d, DType::i32, site), number(strides[at(d)])));
+  }
+  const Tensor inside = map(
+      Fn::bit_and,
+      {map(Fn::ge, {indices, number(0)}), map(Fn::lt, {indices, number(from[at(axis)])})}, site);
+  return gather_or(reshape(x, {x.size()}, site), select(inside, flat, number(-1)), 0, fill, site);
+}
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, int axis, std::int64_t size,
                    const Site& site) {
   return make(rows()[Row::scatter_add], {indices, updates}, AxisAttr{axis, size}, site);

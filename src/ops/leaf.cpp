@@ -140,8 +140,10 @@ Tensor iota(const Shape& shape, int axis, DType dtype, const Site& site) {
   return leaf(rows()[Row::iota], AxisAttr{axis, 0}, {shape, dtype}, site);
 }
 Tensor data(const Type& type, std::vector<std::byte> bytes, const Site& site) {
-  return leaf(rows()[Row::data],
-              DataAttr{std::make_shared<const HostData>(HostData{std::move(bytes)})}, type, site);
+  return data(type, std::make_shared<const HostData>(HostData{std::move(bytes)}), site);
+}
+Tensor data(const Type& type, std::shared_ptr<const HostData> value, const Site& site) {
+  return leaf(rows()[Row::data], DataAttr{std::move(value)}, type, site);
 }
 Tensor input(InputRole role, const std::string& name, const Type& type, const Site& site) {
   return leaf(rows()[Row::input], InputAttr{role, name}, type, site);

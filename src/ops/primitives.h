@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ Tensor zeros_like(const Tensor& t);
 /// 0, 1, 2, … along `axis` of `shape` (i32, u32 or f32).
 Tensor iota(const Shape& shape, int axis, DType dtype, const Site& site = Site::current());
 Tensor data(const Type& type, std::vector<std::byte> bytes, const Site& site = Site::current());
+Tensor data(const Type& type, std::shared_ptr<const HostData> value,
+            const Site& site = Site::current());
 Tensor input(InputRole role, const std::string& name, const Type& type,
              const Site& site = Site::current());
 /// A bool scalar: true while training, false elsewhere; bound when a program is compiled.
@@ -51,7 +54,7 @@ inline Tensor select(const Tensor& c, const Tensor& a, const Tensor& b) {
 /// a + b where either may be empty (zero).
 Tensor add_any(const Tensor& a, const Tensor& b);
 
-// movement (ops/movement.cpp)
+// movement (ops/view.cpp, ops/slice.cpp, ops/concat.cpp)
 Tensor reshape(const Tensor& x, const Shape& shape, const Site& site = Site::current());
 /// A new node of the same value: what transforms differentiate by, so that nothing else that was
 /// computed from `x` before is taken for a function of it.
@@ -79,6 +82,21 @@ Tensor capture(const std::string& name, const Tensor& x, const Site& site = Site
 Tensor named(const std::string& name, const Tensor& x, const Site& site = Site::current());
 /// Passes the value; its tangent is zero.
 Tensor stop_gradient(const Tensor& x, const Site& site = Site::current());
+/// Passes `x`; a compiled training gives `value` to the buffer of that name.
+Tensor assign(const std::string& buffer, const Tensor& x, const Tensor& value,
+              const Site& site = Site::current());
+/// Passes `x`, as a node that is never merged with `x` and is computed from only when `after` is
+/// there: what is made of it is computed again.
+Tensor barrier(const Tensor& x, const Tensor& after, const Site& site = Site::current());
+
+// derivatives that a program gives itself (ops/custom.cpp)
+/// Passes `value`, a function of `inputs` with the derivative of `rule`.
+Tensor custom(const Tensor& value, std::span<const Tensor> inputs,
+              std::span<const Tensor> residuals, std::shared_ptr<const CustomRule> rule,
+              const Site& site = Site::current());
+/// The tangent of a `custom` node as an expression that can only be transposed. `tangents` has an
+/// entry an operand.
+Tensor custom_tangent(const Tensor& y, std::span<const Tensor> tangents);
 
 // reductions (ops/reduce.cpp): `axes` sorted and distinct; the dimensions vanish
 Tensor reduce(kernel::Combiner combiner, const Tensor& x, const std::vector<int>& axes,
@@ -88,6 +106,17 @@ inline Tensor sum(const Tensor& x, const std::vector<int>& axes) {
 }
 /// A tensor of the reduced shape, repeated back over the reduced axes to `shape`.
 Tensor unreduce(const Tensor& reduced, const Shape& shape, const std::vector<int>& axes);
+
+// running combinations (ops/scan.cpp)
+/// cumsum, cumprod, cummax, cummin, or the position along the axis of the running extremum; with
+/// `reverse` from the end of the axis.
+Tensor scan(kernel::Combiner combiner, const Tensor& x, int axis, bool reverse = false,
+            const Site& site = Site::current());
+
+// sorting (ops/sort.cpp)
+Tensor sort(const Tensor& x, int axis, bool descending = false, const Site& site = Site::current());
+Tensor argsort(const Tensor& x, int axis, bool descending = false,
+               const Site& site = Site::current());
 
 // contractions (ops/contract.cpp)
 Tensor dot_general(const Tensor& a, const Tensor& b, const DotAttr& dims,
@@ -121,6 +150,10 @@ Tensor gather(const Tensor& x, const Tensor& indices, int axis, const Site& site
 /// The same with `fill` for an index out of range. With 0 it is the transpose of scatter_add.
 Tensor gather_or(const Tensor& x, const Tensor& indices, int axis, double fill,
                  const Site& site = Site::current());
+/// out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]: `indices` have the shape of x but
+/// along `axis`. An index out of range reads `fill`, with a derivative of 0.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis, double fill = 0,
+                       const Site& site = Site::current());
 /// Zeros of extent `size` along `axis`, to which every slice of `updates` is added at its index;
 /// indices out of range are dropped. The transpose of gather.
 Tensor scatter_add(const Tensor& indices, const Tensor& updates, int axis, std::int64_t size,
@@ -141,9 +174,14 @@ namespace tensorgrad {
 // The rows of each family file; the registry joins them in this order.
 std::span<const Op> leaf_ops();
 std::span<const Op> elementwise_ops();
-std::span<const Op> movement_ops();
+std::span<const Op> view_ops();
+std::span<const Op> slice_ops();
+std::span<const Op> concat_ops();
 std::span<const Op> tag_ops();
+std::span<const Op> custom_ops();
 std::span<const Op> reduce_ops();
+std::span<const Op> scan_ops();
+std::span<const Op> sort_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();
 std::span<const Op> attention_ops();

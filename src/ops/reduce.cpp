@@ -156,25 +156,30 @@ Op row(std::string_view doc, double ulp, std::variant<NotDifferentiable, JvpRule
 Tensor extremum_jvp(const Tensor& y, Tangents t) {
   const auto& axes = axes_of(y);
   const Tensor& x = in(y, 0);
-  const Tensor attained =
-      prim::cast(prim::map(Fn::eq, {x, prim::unreduce(y, x.shape(), axes)}), x.dtype());
+  // A selection: a cast would look like a derivative that is lost.
+  const Tensor attained = prim::select(prim::map(Fn::eq, {x, prim::unreduce(y, x.shape(), axes)}),
+                                       prim::full(x.shape(), 1, x.dtype()), prim::zeros_like(x));
   return prim::sum(t[0] * attained, axes) / prim::sum(attained, axes);
 }
 
-// Each element's factor is the product of all others: y / x, but exact where elements are 0.
+// Each element's factor is the product of all others: of those before it and those after it, which
+// is exact where elements are 0, and so are its derivatives.
 Tensor prod_jvp(const Tensor& y, Tangents t) {
-  const auto& axes = axes_of(y);
   const Tensor& x = in(y, 0);
-  const auto spread = [&](const Tensor& r) { return prim::unreduce(r, x.shape(), axes); };
-  const Tensor zero = x == 0;
-  const Tensor nonzero = prim::select(zero, prim::full(x.shape(), 1, x.dtype()), x);
-  const Tensor zeros = prim::sum(prim::cast(zero, x.dtype()), axes);
-  const Tensor product = prim::reduce(Combiner::prod, nonzero, axes);
-  const Tensor none = prim::zeros_like(x);
-  const Tensor others =
-      prim::select(zero, prim::select(spread(zeros) == 1, spread(product), none),
-                   prim::select(spread(zeros) == 0, spread(product) / nonzero, none));
-  return prim::sum(t[0] * others, axes);
+  std::vector<int> order;
+  for (int d = 0; d < x.rank(); ++d) {
+    if (!std::binary_search(axes_of(y).begin(), axes_of(y).end(), d)) order.push_back(d);
+  }
+  order.insert(order.end(), axes_of(y).begin(), axes_of(y).end());
+  Shape rows = y.shape();
+  rows.push_back(1);
+  for (const int d : axes_of(y)) rows.back() *= x.shape()[static_cast<std::size_t>(d)];
+  const int last = y.rank();
+  const auto flat = [&](const Tensor& v) { return prim::reshape(prim::permute(v, order), rows); };
+  const Tensor row = flat(x);
+  const Tensor before = cumprod(row, last, {.reverse = false, .exclusive = true});
+  const Tensor after = cumprod(row, last, {.reverse = true, .exclusive = true});
+  return prim::sum(flat(t[0]) * (before * after), {last});
 }
 
 std::span<const Op> rows() {

@@ -73,6 +73,15 @@ struct LowerIndirect {
 struct LowerReduce {
   kernel::Combiner combiner;
 };
+/// A running combination along an axis (ScanAttr); argmax and argmin give positions along the axis.
+struct LowerScan {
+  kernel::Combiner combiner;
+};
+/// A stable sort along an axis (SortAttr): the elements, or with `indices` the positions that they
+/// come from.
+struct LowerSort {
+  bool indices = false;
+};
 /// dot_general (DotAttr).
 struct LowerDot {};
 /// Convolution or one of its gradients (ConvAttr).
@@ -92,9 +101,9 @@ struct LowerScatter {
                const ReadOperand& read);
 };
 
-using Lowering =
-    std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat, LowerIndirect,
-                 LowerReduce, LowerDot, LowerConv, LowerAttention, LowerScatter>;
+using Lowering = std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat,
+                              LowerIndirect, LowerReduce, LowerScan, LowerSort, LowerDot, LowerConv,
+                              LowerAttention, LowerScatter>;
 
 // ---- rules ---------------------------------------------------------------------------------------
 
@@ -145,6 +154,8 @@ struct Op {
   Required<std::vector<Sample> (*)()> samples;
   /// Relative tolerance, in ULP of f32, of a backend against the reference (0: exact).
   Required<double> ulp;
+  /// Whether the derivative travels from operand `i` to the result; all operands where not given.
+  bool (*carries)(const Node& node, std::size_t i) = nullptr;
 };
 
 /// All rows, in the order of the docs.

@@ -1,4 +1,4 @@
-// The public operations on shapes, and products.
+// The public operations on shapes.
 #include <algorithm>
 #include <numeric>
 
@@ -10,14 +10,6 @@ namespace tensorgrad {
 namespace {
 
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
-
-// "The right operand is `head.W`." for the operands that have names.
-std::string operand_names(const Tensor& a, const Tensor& b) {
-  std::string text;
-  if (const std::string n = display_name(a); !n.empty()) text += " The left operand is " + n + ".";
-  if (const std::string n = display_name(b); !n.empty()) text += " The right operand is " + n + ".";
-  return text;
-}
 
 }  // namespace
 
@@ -166,6 +158,49 @@ Tensor flip(const Tensor& x, std::vector<int> axes, Site site) {
   return prim::flip(x, axes, site);
 }
 
+Tensor roll(const Tensor& x, std::int64_t shift, int axis, Site site) {
+  const int a = normal_axis("roll", axis, x.rank(), x.shape(), site);
+  const std::int64_t n = x.shape()[at(a)];
+  const std::int64_t by = n == 0 ? 0 : ((shift % n) + n) % n;
+  if (by == 0) return x;
+  return prim::concat(std::vector{narrow(x, a, n - by, by, site), narrow(x, a, 0, n - by, site)}, a,
+                      site);
+}
+
+Tensor repeat(const Tensor& x, std::int64_t count, int axis, Site site) {
+  const int a = normal_axis("repeat", axis, x.rank(), x.shape(), site);
+  if (count < 0) throw ShapeError(fmt::format("repeat: {} times.", count), site);
+  // Along a dimension of its own behind the axis, which then joins it.
+  std::vector<int> axes;
+  Shape wide = x.shape();
+  wide.insert(wide.begin() + a + 1, count);
+  for (int d = 0; d < x.rank(); ++d) axes.push_back(d <= a ? d : d + 1);
+  Shape to = x.shape();
+  to[at(a)] *= count;
+  return prim::reshape(prim::broadcast(x, wide, axes, site), to, site);
+}
+
+Tensor tile(const Tensor& x, const std::vector<std::int64_t>& counts, Site site) {
+  if (counts.size() != x.shape().size()) {
+    throw ShapeError(fmt::format("tile: {} counts for the {} dimensions of {}.", counts.size(),
+                                 x.rank(), to_string(x.shape())),
+                     site);
+  }
+  Shape wide;
+  Shape to;
+  std::vector<int> axes;
+  for (std::size_t d = 0; d < counts.size(); ++d) {
+    if (counts[d] < 0) {
+      throw ShapeError(fmt::format("tile: {} has a negative count.", to_string(counts)), site);
+    }
+    wide.push_back(counts[d]);
+    axes.push_back(static_cast<int>(wide.size()));
+    wide.push_back(x.shape()[d]);
+    to.push_back(counts[d] * x.shape()[d]);
+  }
+  return prim::reshape(prim::broadcast(x, wide, axes, site), to, site);
+}
+
 Tensor concat(const std::vector<Tensor>& parts, int axis, Site site) {
   if (parts.empty()) throw ShapeError("concat: takes at least one tensor.", site);
   return prim::concat(parts, normal_axis("concat", axis, parts[0].rank(), parts[0].shape(), site),
@@ -206,79 +241,15 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
   return parts;
 }
 
-Tensor matmul(const Tensor& a, const Tensor& b, Site site) {
-  const SiteScope scope(site);
-  if (a.rank() == 0 || b.rank() == 0) {
-    throw ShapeError(fmt::format("matmul: takes no scalars: {} x {}.{}", to_string(a.shape()),
-                                 to_string(b.shape()), operand_names(a, b)),
+std::vector<Tensor> split_equal(const Tensor& x, std::int64_t parts, int axis, Site site) {
+  const int a = normal_axis("split_equal", axis, x.rank(), x.shape(), site);
+  const std::int64_t n = x.shape()[at(a)];
+  if (parts < 1 || n % parts != 0) {
+    throw ShapeError(fmt::format("split_equal: dimension {} of {} does not divide into {} parts.",
+                                 axis, to_string(x.shape()), parts),
                      site);
   }
-  if (a.dtype() != b.dtype() || !is_floating(a.dtype())) {
-    throw DTypeError(fmt::format("matmul: takes two f32 tensors, not {} and {}.{}", name(a.dtype()),
-                                 name(b.dtype()), operand_names(a, b)),
-                     site);
-  }
-  Tensor x = a.rank() == 1 ? unsqueeze(a, 0, site) : a;
-  Tensor y = b.rank() == 1 ? unsqueeze(b, 1, site) : b;
-  if (x.dim(-1) != y.dim(-2)) {
-    throw ShapeError(fmt::format("matmul: inner dimensions differ: {} x {} ({} against {}).{}",
-                                 to_string(a.shape()), to_string(b.shape()), x.dim(-1), y.dim(-2),
-                                 operand_names(a, b)),
-                     site);
-  }
-  const Shape lead_x(x.shape().begin(), x.shape().end() - 2);
-  const Shape lead_y(y.shape().begin(), y.shape().end() - 2);
-  Tensor out;
-  if (lead_y.empty()) {
-    // One matrix for every row of x: the leading dimensions are rows too.
-    out = prim::dot_general(x, y, {{}, {}, {x.rank() - 1}, {0}}, site);
-  } else {
-    const Shape lead = broadcast_shapes("matmul", lead_x, lead_y, site);
-    const auto spread = [&](const Tensor& t) {
-      Shape to = lead;
-      to.insert(to.end(), t.shape().end() - 2, t.shape().end());
-      return prim::broadcast_to(t, to, site);
-    };
-    x = spread(x);
-    y = spread(y);
-    const int r = x.rank();
-    const std::vector<int> batch = prim::all_axes(r - 2);
-    out = prim::dot_general(x, y, {batch, batch, {r - 1}, {r - 2}}, site);
-  }
-  if (b.rank() == 1) out = squeeze(out, -1, site);
-  if (a.rank() == 1) out = squeeze(out, b.rank() == 1 ? -1 : -2, site);
-  return out;
-}
-
-Tensor dot_general(const Tensor& a, const Tensor& b, const DotDims& dims, Site site) {
-  const auto axes = [&](const std::vector<int>& list, const Tensor& t) {
-    std::vector<int> out;
-    for (int d : list) out.push_back(normal_axis("dot_general", d, t.rank(), t.shape(), site));
-    return out;
-  };
-  return prim::dot_general(a, b,
-                           {axes(dims.a_batch, a), axes(dims.b_batch, b), axes(dims.a_contract, a),
-                            axes(dims.b_contract, b)},
-                           site);
-}
-
-Tensor conv(const Tensor& x, const Tensor& w, const ConvOptions& options, Site site) {
-  const std::size_t spatial = x.rank() > 2 ? at(x.rank() - 2) : 0;
-  const auto each = [&](const std::vector<std::int64_t>& v, const char* what) {
-    if (v.size() == 1) return Shape(spatial, v[0]);
-    if (v.size() != spatial) {
-      throw ShapeError(fmt::format("conv: {} has {} entries for the {} spatial dimensions of {}.",
-                                   what, v.size(), spatial, to_string(x.shape())),
-                       site);
-    }
-    return Shape(v);
-  };
-  ConvAttr attr;
-  attr.stride = each(options.stride, "stride");
-  attr.pad_low = attr.pad_high = each(options.padding, "padding");
-  attr.dilation = each(options.dilation, "dilation");
-  attr.groups = options.groups;
-  return prim::conv(x, w, attr, site);
+  return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(parts), n / parts), a, site);
 }
 
 }  // namespace tensorgrad

@@ -53,13 +53,48 @@ Op stop_gradient_row() {
           .lowering = LowerView{lower_identity, true},
           .reference = reference_identity,
           .samples = [] { return std::vector<Sample>{}; },
-          .ulp = 0};
+          .ulp = 0,
+          .carries = [](const Node&, std::size_t) { return false; }};
 }
 
-enum Row : std::size_t { capture, named, stop };
+bool first_carries(const Node&, std::size_t i) { return i == 0; }
+Op barrier_row() {
+  return {.name = "barrier",
+          .doc = "Passes its first operand once the second is there: a value to compute from anew.",
+          .infer = infer_same,
+          .jvp = JvpRule{[](const Tensor&, Tangents t) { return t[0]; }},
+          .transpose = TransposeRule{[](const Tensor&, const Tensor& ct, Batched) {
+            return Cotangents{ct, Tensor()};
+          }},
+          .vmap = vmap_elementwise,
+          .lowering = LowerView{lower_identity, true},
+          .reference = reference_identity,
+          .samples = [] { return std::vector<Sample>{}; },
+          .ulp = 0,
+          .carries = first_carries};
+}
+
+Op assign_row() {
+  Op row = barrier_row();
+  row.name = "assign";
+  row.doc = "Passes its first operand; the buffer named is the second from the next step on.";
+  row.vmap = [](const Tensor& y, Operands x, Batched batched, std::int64_t size) -> Tensor {
+    if (batched[1]) {
+      throw GraphError(fmt::format("assign: the elements of a batch have different values for "
+                                   "buffer `{}`; assign it outside of vmap.",
+                                   y.node().attr<BufferAttr>().name),
+                       y.node().site);
+    }
+    return remake(y.node(), {batched[0] ? x[0] : prim::add_leading(x[0], size), x[1]});
+  };
+  return row;
+}
+
+enum Row : std::size_t { capture, named, stop, barrier_tag, assign_tag };
 
 std::span<const Op> rows() {
-  static const Op table[] = {capture_row(), named_row(), stop_gradient_row()};
+  static const Op table[] = {capture_row(), named_row(), stop_gradient_row(), barrier_row(),
+                             assign_row()};
   return table;
 }
 
@@ -77,6 +112,12 @@ Tensor named(const std::string& name, const Tensor& x, const Site& site) {
 }
 Tensor stop_gradient(const Tensor& x, const Site& site) {
   return make(rows()[Row::stop], {x}, std::monostate{}, site);
+}
+Tensor assign(const std::string& buffer, const Tensor& x, const Tensor& value, const Site& site) {
+  return make(rows()[Row::assign_tag], {x, value}, BufferAttr{buffer}, site);
+}
+Tensor barrier(const Tensor& x, const Tensor& after, const Site& site) {
+  return make(rows()[Row::barrier_tag], {x, after}, std::monostate{}, site);
 }
 
 }  // namespace prim

@@ -71,6 +71,8 @@ class Device {
   virtual std::unique_ptr<Executable> load(const Plan& plan) = 0;
   /// Zeroed memory for `elements` numbers. Throws OutOfMemory.
   virtual std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) = 0;
+  /// Whether the device is gone with its memory: every call throws DeviceLost from then on.
+  virtual bool lost() const { return false; }
 };
 
 /// A row of the device list.
@@ -79,11 +81,14 @@ struct Backend {
   /// "" if usable, else a sentence that says what is missing and how to get it.
   std::string (*unavailable)();
   std::shared_ptr<Device> (*open)();
+  /// Whether "auto" may take it: it is usable, and what it computes on is not merely imitated.
+  bool (*automatic)();
 };
 /// The backends of this build, best default last.
 std::span<const Backend> backends();
-/// Opens (once) the device of that name; "auto" is the best usable one. Throws DeviceError naming
-/// the known devices and, for one that is not usable, the reason.
+/// Opens (once, and again after it was lost) the device of that name; "auto" is the last backend
+/// that allows it. Throws DeviceError naming the known devices and, for one that is not usable, the
+/// reason.
 std::shared_ptr<Device> open_device(const std::string& name);
 
 }  // namespace tensorgrad

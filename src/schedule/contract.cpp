@@ -303,7 +303,7 @@ Prepared prepare_contractions(Graph& graph) {
     const auto force = [&](const Node* base) {
       if (!base->operands.empty()) prepared.stored.insert(base);
     };
-    if (lowering_as<LowerConv>(n)) {
+    if (lowering_as<LowerConv>(n) || lowering_as<LowerSort>(n)) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {
         const auto s = dense_access(t, locate);

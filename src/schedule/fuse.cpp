@@ -115,6 +115,20 @@ bool rows_allowed(const State& s, int a, int b) {
   return true;
 }
 
+// Groups of scans and of maps over the same elements, whose union may be one pass.
+bool scans_allowed(const State& s, int a, int b) {
+  if (!has(s, a, ItemKind::scan) && !has(s, b, ItemKind::scan)) return false;
+  const Shape& shape = item(s, items(s, a)[0]).value.shape();
+  for (int g : {a, b}) {
+    for (int i : items(s, g)) {
+      const Item& it = item(s, i);
+      if (it.kind != ItemKind::map && it.kind != ItemKind::scan) return false;
+      if (it.value.shape() != shape) return false;
+    }
+  }
+  return true;
+}
+
 std::vector<int> consumers(const State& s, int g) {
   std::set<int> out;
   for (int i : items(s, g)) {
@@ -218,7 +232,8 @@ void fuse_rows(State& s) {
       const int p = static_cast<int>(g);
       if (items(s, p).empty()) continue;
       for (int c : consumers(s, p)) {
-        if (rows_allowed(s, p, c) && try_merge(p, c)) again = true;
+        const bool allowed = rows_allowed(s, p, c) || scans_allowed(s, p, c);
+        if (allowed && try_merge(p, c)) again = true;
       }
     }
   }
@@ -233,7 +248,9 @@ void fuse_siblings(State& s) {
       if (items(s, ga).empty() || items(s, gb).empty()) continue;
       const bool maps = all(s, ga, ItemKind::map) && all(s, gb, ItemKind::map);
       const bool reduces = all(s, ga, ItemKind::reduce) && all(s, gb, ItemKind::reduce);
-      if (!maps && !reduces) {
+      const bool scans = has(s, ga, ItemKind::scan) && has(s, gb, ItemKind::scan);
+      const bool sorts = all(s, ga, ItemKind::sort) && all(s, gb, ItemKind::sort);
+      if (!maps && !reduces && !scans && !sorts) {
         if (share_rows(s, ga, gb) && share_a_read(s, ga, gb)) try_merge(ga, gb);
         continue;
       }
@@ -243,6 +260,8 @@ void fuse_siblings(State& s) {
           squeezed(x.value.shape()) != squeezed(y.value.shape())) {
         continue;
       }
+      if ((scans || sorts) && x.value.shape() != y.value.shape()) continue;
+      if (scans && !scans_allowed(s, ga, gb)) continue;
       if (reduces && (s.depends(ga, gb) || s.depends(gb, ga))) continue;
       if (share_a_read(s, ga, gb) || s.depends(ga, gb) || s.depends(gb, ga)) try_merge(ga, gb);
     }

@@ -8,6 +8,7 @@
 
 #include "kernel/visit.h"
 #include "ops/rules.h"
+#include "schedule/lower_base.h"
 #include "schedule/pull.h"
 #include "schedule/state.h"
 
@@ -21,11 +22,6 @@ using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;
 using kernel::Pool;
-
-// A reason why a group cannot be one kernel; caught in `lower`.
-struct Unfit {
-  std::string why;
-};
 
 // The dimensions an item is computed over: a reduction's output, then what it reduces.
 struct Space {
@@ -54,59 +50,21 @@ Space space_of(const Item& item) {
   return s;
 }
 
-class GroupLowering {
+class GroupLowering : public LoweringBase {
  public:
-  GroupLowering(const State& s, const std::vector<int>& ids) : s_(s), ids_(ids) {
-    for (int i : ids_) {
-      const Item& item = s_.items[static_cast<std::size_t>(i)];
-      member_[&item.value.node()] = i;
-      spaces_[i] = space_of(item);
-    }
+  GroupLowering(const State& s, const std::vector<int>& ids) : LoweringBase(s, ids) {
+    for (int i : ids_) spaces_[i] = space_of(item(i));
   }
 
   Lowered run() {
-    const Item& first = s_.items[static_cast<std::size_t>(ids_[0])];
-    if (first.kind == ItemKind::contract) {
-      contraction(first);
-    } else if (first.kind == ItemKind::attention) {
-      out_.kernel.contraction =
-          attention_of(s_, ids_, [this](int b, bool w) { return argument(b, w); });
-      return finish();
-    } else if (first.kind == ItemKind::scatter) {
-      scatter(first);
-      return finish();
-    }
+    if (item(ids_[0]).kind == ItemKind::contract) contraction(item(ids_[0]));
     bind();
     stages();
-    return finish();
+    return std::move(out_);
   }
 
  private:
-  const Item& item(int i) const { return s_.items[static_cast<std::size_t>(i)]; }
   bool is_contraction(int i) const { return item(i).kind == ItemKind::contract; }
-
-  std::optional<Location> located(const Node& n) const {
-    const auto at = s_.locations.find(&n);
-    return at == s_.locations.end() ? std::nullopt : std::optional(at->second);
-  }
-
-  int argument(int buffer, bool written = false) {
-    const auto [it, inserted] =
-        arguments_.try_emplace(buffer, static_cast<int>(out_.buffers.size()));
-    if (inserted) {
-      out_.buffers.push_back(buffer);
-      const PlanBuffer& b = s_.buffers[static_cast<std::size_t>(buffer)];
-      out_.kernel.args.push_back({b.dtype, b.elements, false, false});
-    }
-    auto& arg = out_.kernel.args[static_cast<std::size_t>(it->second)];
-    (written ? arg.written : arg.read) = true;
-    return it->second;
-  }
-
-  int add_loop(std::int64_t extent) {
-    out_.kernel.loops.push_back({extent});
-    return static_cast<int>(out_.kernel.loops.size()) - 1;
-  }
 
   // Every member's accesses to other members, in terms of its own dimensions.
   struct Use {
@@ -124,7 +82,6 @@ class GroupLowering {
       for (std::size_t d = 0; d < space.dims.size(); ++d) {
         loops.push_back(pool.loop(static_cast<int>(d), space.dims[d]));
       }
-      const Node& self = item(i).value.node();
       std::set<const Node*> inlined;
       for (const auto& [n, j] : member_) {
         if (item(j).kind == ItemKind::map) inlined.insert(n);
@@ -155,25 +112,16 @@ class GroupLowering {
             }
             return kind == ItemKind::reduce ? pool.acc(0, m->second, n.type.dtype) : Expr{};
           });
-      pull_body(puller, pool, i, loops, self);
+      pull_body(puller, i, loops);
     }
     return uses;
   }
 
-  Expr pull_body(Puller& puller, Pool& pool, int i, const std::vector<Index>& loops,
-                 const Node& self) {
-    const Item& it = item(i);
-    if (it.kind == ItemKind::reduce) {
-      std::vector<Index> index;
-      for (std::size_t p : spaces_.at(i).place) index.push_back(loops[p]);
-      return puller.element(self.operand(0), index, {});
-    }
-    static_cast<void>(pool);
-    const auto at = s_.locations.find(&self);
-    if (at != s_.locations.end() && at->second.buffer != it.dest.buffer) {
-      return puller.load(at->second, self.type.dtype, loops, {});  // a copy
-    }
-    return puller.compute(self, loops, {});
+  Expr pull_body(Puller& puller, int i, const std::vector<Index>& loops) {
+    if (item(i).kind != ItemKind::reduce) return pull_map(puller, i, loops);
+    std::vector<Index> index;
+    for (std::size_t p : spaces_.at(i).place) index.push_back(loops[p]);
+    return puller.element(item(i).value.node().operand(0), index, {});
   }
 
   // Assigns every dimension of every member to an outer loop or to a loop of its own.
@@ -348,7 +296,7 @@ class GroupLowering {
       const std::vector<Index> loops = loops_of(i, st.loops);
       kernel::Accumulator acc;
       acc.combiner = lowering_as<LowerReduce>(item(i).value.node())->combiner;
-      acc.value = pull_body(puller, k.pool, i, loops, item(i).value.node());
+      acc.value = pull_body(puller, i, loops);
       acc.dtype = item(i).value.node().operand(0).dtype();
       acc.position = k.pool.number(0);
       const Space& s = spaces_.at(i);
@@ -381,7 +329,7 @@ class GroupLowering {
         value = k.pool.acc(stage, slot, it.value.dtype());
       } else {
         loops = loops_of(i, st.loops);
-        value = pull_body(puller, k.pool, i, loops, it.value.node());
+        value = pull_body(puller, i, loops);
       }
       kernel::Store store;
       store.index = puller.flat(it.dest, loops);
@@ -411,48 +359,6 @@ class GroupLowering {
       for (const Tensor& o : m->operands) pending.push_back(&o.node());
     }
     return false;
-  }
-
-  // A buffer that is both read and written must be read at the element written, before the write;
-  // and what it held before must be meant: that of a state, or a contraction's result. Another
-  // buffer gets its contents from this very kernel, whose loads of a stage run before its stores.
-  void check_overwrites() {
-    const Kernel& k = out_.kernel;
-    for (std::size_t s = 0; s < k.nest.stages.size(); ++s) {
-      for (const kernel::Store& store : k.nest.stages[s].stores) {
-        if (!k.args[static_cast<std::size_t>(store.buffer)].read) continue;
-        const bool own_acc = store.buffer == contraction_arg_;
-        const int buffer = out_.buffers[static_cast<std::size_t>(store.buffer)];
-        const bool has_contents =
-            own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
-        for (std::size_t r = 0; r < k.nest.stages.size(); ++r) {
-          for (const ExprNode& load : loads_of(k.nest.stages[r])) {
-            if (load.buffer != store.buffer) continue;
-            if (has_contents && load.index == store.index && r <= s) continue;
-            if (disjoint(load.index, store.index)) continue;
-            throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
-                                : "a buffer is read after it is overwritten"};
-          }
-        }
-      }
-    }
-  }
-
-  // Ranges of two indices do not meet: parts of one buffer.
-  bool disjoint(Index a, Index b) const {
-    const IndexNode& x = out_.kernel.pool.node(a);
-    const IndexNode& y = out_.kernel.pool.node(b);
-    return x.hi < y.lo || y.hi < x.lo;
-  }
-
-  std::vector<ExprNode> loads_of(const kernel::Stage& stage) const {
-    std::vector<ExprNode> loads;
-    for_each_part(
-        out_.kernel.pool, roots(stage), [](const IndexNode&) {},
-        [&](const ExprNode& n) {
-          if (n.fn == Fn::load) loads.push_back(n);
-        });
-    return loads;
   }
 
   // ---- contractions ------------------------------------------------------------------------------
@@ -517,65 +423,31 @@ class GroupLowering {
             return {};
           });
       self = &puller;
-      pull_body(puller, pool, i, loops, m.value.node());
+      pull_body(puller, i, loops);
       if (seen && same) return dense(m.dest.buffer, m.dest.offset, n.type.shape);
     }
     return own;
   }
 
-  // ---- scatter -----------------------------------------------------------------------------------
-
-  void scatter(const Item& it) {
-    Kernel& k = out_.kernel;
-    const Node& n = it.value.node();
-    const auto& l = *lowering_as<LowerScatter>(n);
-    Puller puller(s_, k.pool, [this](int buffer) { return argument(buffer); }, {}, {});
-    const auto index_over = [&](const Shape& shape, std::vector<int>& loops) {
-      std::vector<Index> index;
-      for (std::int64_t e : shape) {
-        if (e != 1) loops.push_back(add_loop(e));
-        index.push_back(e == 1 ? k.pool.number(0) : k.pool.loop(loops.back(), e));
-      }
-      return index;
-    };
-    kernel::Stage clear;
-    const std::vector<Index> all = index_over(n.type.shape, clear.loops);
-    const int out = argument(it.dest.buffer, true);
-    clear.stores.push_back(
-        {out, puller.flat(it.dest, all), k.pool.constant(0, n.type.dtype), {}, false});
-    kernel::Stage add;
-    const Tensor& updates = n.operand(1);
-    const std::vector<Index> at = index_over(updates.shape(), add.loops);
-    const ReadOperand read = [&](int operand, std::span<const Index> index) {
-      return puller.element(n.operand(static_cast<std::size_t>(operand)),
-                            {index.begin(), index.end()}, {});
-    };
-    const Source s = l.fn(k.pool, n, at, read);
-    add.stores.push_back(
-        {out, puller.flat(it.dest, s.index), puller.element(updates, at, s.valid), s.valid, true});
-    k.nest.stages.push_back(clear);
-    if (updates.size() > 0) k.nest.stages.push_back(add);
-  }
-
-  Lowered finish() { return std::move(out_); }
-
-  const State& s_;
-  std::vector<int> ids_;
-  std::unordered_map<const Node*, int> member_;
   std::map<int, Space> spaces_;
   std::map<int, std::vector<int>> bound_;  // item -> loop of each dimension, -1 for its own
   std::vector<int> outer_;                 // loop of each row dimension, -1 for extent 1
   std::map<int, std::pair<int, int>> accumulators_;
-  std::map<int, int> arguments_;
-  int contraction_arg_ = -1;
   std::optional<Location> alias_;
-  Lowered out_;
 };
 
 }  // namespace
 
 Lowered lower(const State& state, const std::vector<int>& items) {
   try {
+    const auto kind = [&](int i) { return state.items[static_cast<std::size_t>(i)].kind; };
+    const ItemKind first = kind(items[0]);
+    if (first == ItemKind::attention) return lower_attention(state, items);
+    if (first == ItemKind::scatter) return lower_scatter(state, items);
+    if (first == ItemKind::sort) return lower_sorts(state, items);
+    if (std::any_of(items.begin(), items.end(), [&](int i) { return kind(i) == ItemKind::scan; })) {
+      return lower_scans(state, items);
+    }
     return GroupLowering(state, items).run();
   } catch (const Unfit& u) {
     Lowered out;

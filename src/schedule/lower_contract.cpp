@@ -1,7 +1,9 @@
 // Convolutions and attention as the kernel IR has them.
 #include <algorithm>
+#include <utility>
 
 #include "ops/rules.h"
+#include "schedule/lower_base.h"
 #include "schedule/state.h"
 
 namespace tensorgrad::schedule {
@@ -51,6 +53,9 @@ kernel::Conv conv_of(const State& s, const Node& n, const Location& out, const A
   return c;
 }
 
+namespace {
+
+// The attention whose results are `items`.
 kernel::Attention attention_of(const State& s, const std::vector<int>& items,
                                const Argument& argument) {
   using Result = LowerAttention::Result;
@@ -121,6 +126,22 @@ kernel::Attention attention_of(const State& s, const std::vector<int>& items,
   }
   a.batch = extents;
   return a;
+}
+
+class AttentionLowering : public LoweringBase {
+ public:
+  using LoweringBase::LoweringBase;
+  Lowered run() {
+    out_.kernel.contraction =
+        attention_of(s_, ids_, [this](int b, bool written) { return argument(b, written); });
+    return std::move(out_);
+  }
+};
+
+}  // namespace
+
+Lowered lower_attention(const State& s, const std::vector<int>& ids) {
+  return AttentionLowering(s, ids).run();
 }
 
 }  // namespace tensorgrad::schedule

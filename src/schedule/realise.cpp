@@ -22,7 +22,8 @@ constexpr int depth_limit = 200;
 
 bool is_heavy(const Node& n) {
   return lowering_as<LowerReduce>(n) || lowering_as<LowerDot>(n) || lowering_as<LowerConv>(n) ||
-         lowering_as<LowerAttention>(n) || lowering_as<LowerScatter>(n);
+         lowering_as<LowerAttention>(n) || lowering_as<LowerScatter>(n) ||
+         lowering_as<LowerScan>(n) || lowering_as<LowerSort>(n);
 }
 
 bool is_cheap(const Node& n) {
@@ -38,6 +39,8 @@ ItemKind kind_of(const Node& n) {
   if (lowering_as<LowerDot>(n) || lowering_as<LowerConv>(n)) return ItemKind::contract;
   if (lowering_as<LowerAttention>(n)) return ItemKind::attention;
   if (lowering_as<LowerScatter>(n)) return ItemKind::scatter;
+  if (lowering_as<LowerScan>(n)) return ItemKind::scan;
+  if (lowering_as<LowerSort>(n)) return ItemKind::sort;
   return ItemKind::map;
 }
 

@@ -23,7 +23,7 @@ struct Location {
   Shape strides;
 };
 
-enum class ItemKind : std::uint8_t { map, reduce, contract, attention, scatter };
+enum class ItemKind : std::uint8_t { map, reduce, contract, attention, scatter, scan, sort };
 
 /// One tensor to compute and store.
 struct Item {
@@ -118,9 +118,6 @@ using Argument = std::function<int(int buffer, bool written)>;
 /// Convolution `n`, whose result goes to `out`.
 kernel::Conv conv_of(const State& state, const Node& n, const Location& out,
                      const Argument& argument);
-/// The attention whose results are `items`.
-kernel::Attention attention_of(const State& state, const std::vector<int>& items,
-                               const Argument& argument);
 /// Splits loops where accesses take short digits of them (i / 2, i % 2), so that those become
 /// loops.
 void split_loops(kernel::Kernel& kernel);

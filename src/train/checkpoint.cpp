@@ -54,6 +54,11 @@ void TrainingCore::save(const std::filesystem::path& path,
       file.tensors.push_back({names[a] + s.name, "F32", s.param.shape, std::as_bytes(values), {}});
     }
   }
+  const std::vector<ParamValue> kept = buffers();
+  for (const ParamValue& b : kept) {
+    file.tensors.push_back(
+        {b.name, "F32", b.shape, std::as_bytes(std::span<const float>(b.values)), {}});
+  }
   write_safetensors(path, file);
 }
 
@@ -63,30 +68,36 @@ void TrainingCore::load(const std::filesystem::path& path) {
   const bool resumes = std::any_of(file.tensors.begin(), file.tensors.end(),
                                    [](const auto& t) { return t.name.starts_with(prefix); });
   for (const SafeTensor& t : file.tensors) {
-    const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& n) {
-      return std::any_of(slots_.begin(), slots_.end(),
-                         [&](const Slot& s) { return t.name == n + s.name; });
-    });
+    const bool buffer = std::any_of(buffer_slots_.begin(), buffer_slots_.end(),
+                                    [&](const BufferSlot& s) { return t.name == s.name; });
+    const bool known = buffer || std::any_of(names.begin(), names.end(), [&](const std::string& n) {
+                         return std::any_of(slots_.begin(), slots_.end(),
+                                            [&](const Slot& s) { return t.name == n + s.name; });
+                       });
     if (!known) {
       throw FormatError(
           fmt::format("{}: holds `{}`, which this training does not have.", path.string(), t.name));
     }
   }
   // Everything is read and checked before anything is replaced.
+  const auto read = [&](const std::string& name, const Shape& shape, std::int64_t offset,
+                        std::vector<float>& arena) {
+    const SafeTensor& t = file.at(name);
+    if (t.shape != shape) {
+      throw FormatError(fmt::format("{}: `{}` has shape {}, the model's {}.", path.string(), t.name,
+                                    to_string(t.shape), to_string(shape)));
+    }
+    const std::vector<float> values = to_float_vector(t);
+    std::copy(values.begin(), values.end(), arena.begin() + offset);
+  };
   std::vector<std::vector<float>> arenas;
   for (std::size_t a = 0; a < (resumes ? names.size() : 1); ++a) {
     std::vector<float> arena(static_cast<std::size_t>(arena_size_), 0.0F);
-    for (const Slot& s : slots_) {
-      const SafeTensor& t = file.at(names[a] + s.name);
-      if (t.shape != s.param.shape) {
-        throw FormatError(fmt::format("{}: `{}` has shape {}, the model's {}.", path.string(),
-                                      t.name, to_string(t.shape), to_string(s.param.shape)));
-      }
-      const std::vector<float> values = to_float_vector(t);
-      std::copy(values.begin(), values.end(), arena.begin() + s.offset);
-    }
+    for (const Slot& s : slots_) read(names[a] + s.name, s.param.shape, s.offset, arena);
     arenas.push_back(std::move(arena));
   }
+  std::vector<float> kept(static_cast<std::size_t>(buffer_size_), 0.0F);
+  for (const BufferSlot& s : buffer_slots_) read(s.name, s.buffer.shape, s.offset, kept);
   std::int64_t step = 0;
   std::uint64_t seed = options_.seed;
   if (resumes) {
@@ -95,6 +106,7 @@ void TrainingCore::load(const std::filesystem::path& path) {
   }
   arenas.resize(names.size(), std::vector<float>(static_cast<std::size_t>(arena_size_), 0.0F));
   for (std::size_t a = 0; a < arenas.size(); ++a) write_arena(a, arenas[a]);
+  if (has_buffers()) write_arena(buffer_index(), kept);
   steps_ = step;
   options_.seed = seed;
 }

@@ -58,7 +58,21 @@ struct Slot {
   Param param;
   std::int64_t offset = 0;
   std::int64_t size = 0;
+  double lr_scale = 1;
   Tensor tensor = {};  ///< what the model computes with: a view of the arena
+};
+/// A buffer's place in the arena of buffers.
+struct BufferSlot {
+  std::string name;
+  Buffer buffer;
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+};
+/// Parameters side by side in the arena to which the same options apply.
+struct Range {
+  std::int64_t from = 0, to = 0;
+  bool decay = false;
+  double lr_scale = 1;
 };
 
 class TrainingCore {
@@ -66,12 +80,15 @@ class TrainingCore {
   TrainingCore(TrainOptions options, const Site& site);
 
   void declare(const std::string& name, const Param& param);
+  void declare(const std::string& name, const Buffer& buffer);
   Tensor parameter(const std::string& name);
+  Tensor buffer(const std::string& name);
   void finish(Trace loss, const Site& site);
 
   std::shared_ptr<Outcome> step(const Feed& feed, const Site& site);
   std::int64_t steps() const { return steps_; }
   std::vector<ParamValue> params() const;
+  std::vector<ParamValue> buffers() const;
   void set_params(std::span<const ParamValue> values, const Site& site);
   void set_lr(Schedule lr) { set_schedule(options_.optimizer, std::move(lr)); }
   void reset();
@@ -94,16 +111,26 @@ class TrainingCore {
 
   Engine& engine() { return *engine_; }
   const TrainOptions& options() const { return options_; }
-  const Tensor& arena() const { return arena_; }
-  DeviceBuffer& arena_buffer() { return *buffers_.at(0); }
+  /// What a program beside the training reads: the parameters, then the buffers if there are any.
+  std::vector<Tensor> shared_states() const;
+  std::vector<DeviceBuffer*> shared_memory();
   /// The program of the last step, or of the only input shapes; null before the first step of open
   /// inputs.
   Compiled* compiled() { return cache_.latest(); }
 
  private:
   void lay_out();
+  std::vector<const Slot*> by_offset() const;
+  /// Whether each element decays, and the factor of its learning rate (empty where all are 1).
+  std::pair<Tensor, Tensor> element_options() const;
+  /// The arena of buffers after the step; empty if the loss assigns none.
+  Tensor updated_buffers(const Tensor& loss) const;
+  bool has_buffers() const { return !buffer_slots_.empty(); }
+  /// Position of the arena of buffers among the states.
+  std::size_t buffer_index() const { return 1 + slot_arenas_.size(); }
   std::unique_ptr<Compiled> compile(const std::vector<Shape>& shapes);
-  Tensor initial_values() const;
+  /// Of the parameters, then of the buffers if there are any.
+  std::vector<Tensor> initial_values() const;
   void write_arena(std::size_t slot, std::span<const float> values);
   std::vector<std::string> arena_names() const;
 
@@ -113,11 +140,14 @@ class TrainingCore {
   std::shared_ptr<Engine> engine_;
   std::vector<Slot> slots_;  // in the model's order
   std::int64_t arena_size_ = 0;
-  std::int64_t decay_from_ = 0, decay_to_ = 0;
+  std::vector<Range> ranges_;
+  std::vector<BufferSlot> buffer_slots_;
+  std::int64_t buffer_size_ = 0;
   Tensor arena_;                     // placeholder of the parameters
   std::vector<Tensor> slot_arenas_;  // placeholders of the optimizer's state
+  Tensor buffer_arena_;              // placeholder of the buffers, if there are any
   Trace loss_;
-  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;  // parameters, then optimizer state
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;  // parameters, optimizer state, buffers
   CompiledCache cache_;
   std::int64_t steps_ = 0;
 };
@@ -149,6 +179,8 @@ std::pair<std::vector<Tensor>, Inputs> make_inputs(const std::vector<InputSpec>&
                                                    const Site& site);
 /// The captured tensors that `root` is computed from. Throws GraphError for a name used twice.
 std::vector<Named> find_captures(const Tensor& root);
+/// The buffers that `root` assigns, by name. Throws GraphError for a buffer assigned twice.
+std::vector<Named> find_assignments(const Tensor& root);
 /// Bytes of a feed in the order of the declarations.
 std::vector<std::span<const std::byte>> ordered(const std::vector<InputSpec>& specs,
                                                 const Feed& feed);

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <list>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ops/primitives.h"
 #include "runtime/mutex.h"
+#include "tensorgrad/jit.h"
 #include "tensorgrad/tensor.h"
+#include "train/values.h"
 #include "transform/passes.h"
 
 namespace tensorgrad {
@@ -56,62 +61,169 @@ void check_type(const Tensor& t, const Site& site) {
   }
 }
 
+// The most nodes that are compiled as one program.
+constexpr std::size_t part_limit = 2000;
+
+class Evaluation {
+ public:
+  explicit Evaluation(Engine* engine) : engine_(engine) {}
+
+  std::vector<HostValue> run(std::span<const Tensor> tensors) {
+    // Nodes that must be computed, operands first.
+    std::vector<const Node*> order;
+    for (const Node* n : to_compute(tensors)) {
+      if (!values_.contains(n)) order.push_back(n);
+    }
+    last_use_ = {};
+    std::unordered_map<const Node*, std::size_t> position;
+    for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      for (const Tensor& o : order[i]->operands) last_use_[&o.node()] = i;
+    }
+    for (const Tensor& t : tensors) last_use_[&t.node()] = order.size();
+
+    for (std::size_t from = 0; from < order.size(); from += part_limit) {
+      const std::size_t to = std::min(from + part_limit, order.size());
+      std::vector<Tensor> wanted;
+      for (std::size_t i = from; i < to; ++i) {
+        const auto use = last_use_.find(order[i]);
+        // Numbers are made where they are used.
+        if (use != last_use_.end() && use->second >= to &&
+            (!is_free(*order[i]) || use->second == order.size())) {
+          wanted.push_back(handle_of(*order[i]));
+        }
+      }
+      run_part(wanted);
+      std::erase_if(values_, [&](const auto& v) {
+        const auto use = last_use_.find(v.first);
+        return use == last_use_.end() || use->second < to;
+      });
+    }
+    std::vector<HostValue> out;
+    for (const Tensor& t : tensors) {
+      out.push_back(values_.at(&t.node()));
+      if (!engine_) known_values().remember(t, out.back());
+    }
+    return out;
+  }
+
+ private:
+  static bool is_free(const Node& n) { return lowering_as<LowerGenerate>(n) != nullptr; }
+
+  // As `topological`, but not beyond values that are known, which are noted.
+  std::vector<const Node*> to_compute(std::span<const Tensor> roots) {
+    struct Frame {
+      const Node* node;
+      std::size_t next;
+    };
+    std::vector<const Node*> order;
+    std::unordered_set<const Node*> done;
+    std::vector<Frame> stack;
+    const auto enter = [&](const Node* n) {
+      if (!done.insert(n).second) return;
+      stack.push_back({n, 0});
+      HostValue known = engine_ && !std::holds_alternative<DataAttr>(n->attrs)
+                            ? nullptr
+                            : known_values().find(*n);
+      if (!known) return;
+      values_[n] = std::move(known);
+      stack.back().next = n->operands.size();
+    };
+    for (const Tensor& root : roots) {
+      enter(&root.node());
+      while (!stack.empty()) {
+        Frame& f = stack.back();
+        if (f.next == f.node->operands.size()) {
+          order.push_back(f.node);
+          stack.pop_back();
+        } else {
+          enter(&f.node->operands[f.next++].node());
+        }
+      }
+    }
+    return order;
+  }
+
+  // Computes `wanted` from the values that are there.
+  void run_part(const std::vector<Tensor>& wanted) {
+    if (wanted.empty()) return;
+    Graph graph;
+    std::vector<HostValue> fed;
+    std::unordered_map<const Node*, Tensor> map;
+    std::vector<Tensor> stops;
+    for (const auto& [n, value] : values_) stops.push_back(handle_of(*n));
+    for (const Node* n : topological(wanted, stops)) {
+      // Known values become inputs, so that equal programs on other values are found in the cache.
+      if (const auto known = values_.find(n); known != values_.end()) {
+        fed.push_back(known->second);
+        map[n] =
+            prim::input(InputRole::input, fmt::format("value{}", fed.size()), n->type, n->site);
+        graph.inputs.push_back(map[n]);
+        continue;
+      }
+      if (const auto* in = std::get_if<InputAttr>(&n->attrs)) {
+        throw GraphError(fmt::format("`{}` is a placeholder: its value is known only while a "
+                                     "compiled program runs.",
+                                     in->name),
+                         n->site);
+      }
+      std::vector<Tensor> operands;
+      for (const Tensor& o : n->operands) operands.push_back(map.at(&o.node()));
+      map[n] = n->operands.empty() ? handle_of(*n) : remake(*n, std::move(operands));
+    }
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      graph.outputs.push_back({fmt::format("{}", i), map.at(&wanted[i].node())});
+    }
+    graph = bind_context(graph, false, {});
+    const std::shared_ptr<Program> program =
+        engine_ ? std::shared_ptr<Program>(engine_->load(graph, nullptr)) : cached_program(graph);
+    std::vector<std::span<const std::byte>> feeds;
+    for (const HostValue& v : fed) feeds.emplace_back(v->bytes);
+    const auto done = program->run(feeds, {});
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const auto bytes = done->output(i);
+      values_[&wanted[i].node()] = std::make_shared<const HostData>(
+          HostData{std::vector<std::byte>(bytes.begin(), bytes.end())});
+    }
+  }
+
+  Engine* engine_;
+  std::unordered_map<const Node*, HostValue> values_;
+  std::unordered_map<const Node*, std::size_t> last_use_;
+};
+
 }  // namespace
 
-std::vector<std::vector<std::byte>> evaluate(std::span<const Tensor> tensors, Engine* engine) {
-  Graph graph;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    graph.outputs.push_back({fmt::format("{}", i), tensors[i]});
-  }
-  graph = bind_context(graph, false, {});
-  // Literal arrays become inputs, so that equal programs on other values are found in the cache.
-  std::vector<Tensor> placeholders;
-  std::vector<std::shared_ptr<const HostData>> values;
-  graph = rebuild(graph, [&](const Node& n, std::vector<Tensor> operands) -> Tensor {
-    if (const auto* d = std::get_if<DataAttr>(&n.attrs)) {
-      values.push_back(d->data);
-      placeholders.push_back(
-          prim::input(InputRole::input, fmt::format("literal{}", values.size()), n.type, n.site));
-      return placeholders.back();
-    }
-    if (const auto* in = std::get_if<InputAttr>(&n.attrs)) {
-      throw GraphError(fmt::format("`{}` is a placeholder: its value is known only while a "
-                                   "compiled program runs.",
-                                   in->name),
-                       n.site);
-    }
-    return n.operands.empty() ? handle_of(n) : remake(n, std::move(operands));
-  });
-  graph.inputs = std::move(placeholders);
+std::shared_ptr<Program> cached_program(const Graph& graph) {
+  const auto shared = default_engine();
+  return cache().find(graph, *shared);
+}
 
-  std::shared_ptr<Program> program;
-  if (engine) {
-    program = engine->load(graph, nullptr);
-  } else {
-    const auto shared = default_engine();
-    program = cache().find(graph, *shared);
-  }
-  std::vector<std::span<const std::byte>> feeds;
-  for (const auto& v : values) feeds.emplace_back(v->bytes);
-  const auto done = program->run(feeds, {});
-  std::vector<std::vector<std::byte>> out;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto bytes = done->output(i);
-    out.emplace_back(bytes.begin(), bytes.end());
-  }
-  return out;
+std::vector<HostValue> evaluate(std::span<const Tensor> tensors, Engine* engine) {
+  return Evaluation(engine).run(tensors);
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector(Site site) const {
   const SiteScope scope(site);
   check_type<T>(*this, site);
-  const std::vector<std::byte> bytes = evaluate(std::span(this, 1))[0];
+  const HostValue value = evaluate(std::span(this, 1))[0];
+  const std::vector<std::byte>& bytes = value->bytes;
   std::vector<T> out(bytes.size() / info(dtype()).bytes);
   if constexpr (std::is_same_v<T, bool>) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = bytes[i] != std::byte{0};
   } else {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  }
+  return out;
+}
+
+std::vector<Tensor> detail::materialise(std::span<const Tensor> tensors, const Site& site) {
+  const SiteScope scope(site);
+  const std::vector<HostValue> values = evaluate(tensors);
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    out.push_back(prim::data(tensors[i].node().type, values[i], site));
   }
   return out;
 }

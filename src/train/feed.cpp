@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <unordered_map>
 
@@ -156,6 +157,24 @@ std::vector<Named> find_captures(const Tensor& root) {
   return found;
 }
 
+std::vector<Named> find_assignments(const Tensor& root) {
+  std::vector<Named> found;
+  for (const Node* n : topological(std::span(&root, 1))) {
+    const auto* buffer = std::get_if<BufferAttr>(&n->attrs);
+    if (!buffer) continue;
+    for (const Named& f : found) {
+      if (f.name == buffer->name) {
+        throw GraphError(fmt::format("assign: buffer `{}` is assigned twice in one step; join the "
+                                     "batches that the layer is called with.",
+                                     buffer->name),
+                         n->site);
+      }
+    }
+    found.push_back({buffer->name, n->operand(1)});
+  }
+  return found;
+}
+
 std::vector<std::span<const std::byte>> ordered(const std::vector<InputSpec>& specs,
                                                 const Feed& feed) {
   std::vector<std::span<const std::byte>> out;
@@ -173,6 +192,31 @@ std::size_t Outcome::find(std::string_view name, const Site& site) const {
                                names.empty() ? "the program captures nothing"
                                              : fmt::format("there are {}", fmt::join(names, ", "))),
                    site);
+}
+
+void Outcome::check_loss(const Site& site) {
+  const auto finite = [](float v) { return std::isfinite(v); };
+  const auto values = [&](std::size_t i) {
+    const auto from = bytes(i);
+    std::vector<float> out(from.size() / sizeof(float));
+    if (!from.empty()) std::memcpy(out.data(), from.data(), from.size());
+    return out;
+  };
+  if (step_ == 0 || !std::isnan(values(0).at(0))) return;
+  std::string where;
+  for (std::size_t i = 1; where.empty() && i < list_->outputs.size(); ++i) {
+    if (type(i).dtype != DType::f32) continue;
+    const std::vector<float> v = values(i);
+    if (!std::all_of(v.begin(), v.end(), finite)) {
+      where = fmt::format("The first captured tensor that is not finite is `{}`.",
+                          list_->outputs[i].first);
+    }
+  }
+  if (where.empty()) {
+    where = list_->outputs.size() > 1 ? "All captured tensors are finite."
+                                      : "Mark tensors with capture to see where it comes from.";
+  }
+  throw NotFiniteError(fmt::format("step {}: the loss is NaN. {}", step_, where), site);
 }
 
 template <class T>
@@ -199,7 +243,10 @@ std::vector<T> RunResult::captured(std::string_view name, Site site) const {
   return detail::copy_out<T>(*outcome_, outcome_->find(name, site), site);
 }
 const Shape& RunResult::shape() const { return outcome_->type(0).shape; }
-float StepResult::loss() const { return value<float>()[0]; }
+float StepResult::loss(Site site) const {
+  outcome_->check_loss(site);
+  return value<float>(site)[0];
+}
 
 template std::vector<float> RunResult::value<float>(Site) const;
 template std::vector<std::int32_t> RunResult::value<std::int32_t>(Site) const;

@@ -18,15 +18,18 @@ struct Operands {
   std::span<const Tensor> slots;
   const Tensor& hyper_values;
   const Tensor& decays;
+  const Tensor& scales;
 
   Tensor value(std::int64_t i) const { return take(hyper_values, 0, i); }
+  /// A learning rate for each element.
+  Tensor rate(std::int64_t i) const { return scales.defined() ? value(i) * scales : value(i); }
   /// The gradient with L2 weight decay.
   Tensor decayed_gradient(double weight_decay) const {
     return weight_decay == 0 ? grads : grads + where(decays, params, 0) * weight_decay;
   }
   /// `step` with decoupled weight decay: what is taken from the parameters.
   Tensor with_decay(const Tensor& step, double weight_decay, std::int64_t i) const {
-    return weight_decay == 0 ? step : step + where(decays, params, 0) * value(i);
+    return weight_decay == 0 ? step : step + where(decays, params, 0) * rate(i);
   }
 };
 
@@ -46,9 +49,9 @@ std::vector<double> numbers(const SGD& o, std::int64_t step, double lr) {
 }
 Updated apply(const SGD& o, const Operands& in) {
   const Tensor g = in.decayed_gradient(o.weight_decay);
-  if (o.momentum == 0) return {in.params - g * in.value(0), {}};
+  if (o.momentum == 0) return {in.params - g * in.rate(0), {}};
   const Tensor b = in.slots[0] * o.momentum + (o.dampening == 0 ? g : g * in.value(1));
-  return {in.params - (o.nesterov ? g + b * o.momentum : b) * in.value(0), {b}};
+  return {in.params - (o.nesterov ? g + b * o.momentum : b) * in.rate(0), {b}};
 }
 
 template <class A>
@@ -64,7 +67,7 @@ std::pair<Tensor, std::vector<Tensor>> adam_step(const A& o, const Operands& in,
   const Tensor m = running(in.slots[0], g, o.beta1);
   const Tensor v = running(in.slots[1], square(g), o.beta2);
   const Tensor root = o.eps_on_uncorrected ? sqrt(v) : sqrt(v) * in.value(1);
-  return {m / (root + o.eps) * in.value(0), {m, v}};
+  return {m / (root + o.eps) * in.rate(0), {m, v}};
 }
 
 std::vector<std::string> slots_of(const Adam&) { return {"m", "v"}; }
@@ -107,7 +110,7 @@ Updated apply(const RMSprop& o, const Operands& in) {
     step = in.slots.back() * o.momentum + step;
     slots.push_back(step);
   }
-  return {in.params - step * in.value(0), std::move(slots)};
+  return {in.params - step * in.rate(0), std::move(slots)};
 }
 
 std::vector<std::string> slots_of(const Adagrad&) { return {"square_sum"}; }
@@ -117,7 +120,7 @@ std::vector<double> numbers(const Adagrad& o, std::int64_t step, double lr) {
 Updated apply(const Adagrad& o, const Operands& in) {
   const Tensor g = in.decayed_gradient(o.weight_decay);
   const Tensor s = in.slots[0] + square(g);
-  return {in.params - g / (sqrt(s) + o.eps) * in.value(0), {s}};
+  return {in.params - g / (sqrt(s) + o.eps) * in.rate(0), {s}};
 }
 
 std::vector<std::string> slots_of(const Lion&) { return {"m"}; }
@@ -126,7 +129,7 @@ std::vector<double> numbers(const Lion& o, std::int64_t, double lr) {
 }
 Updated apply(const Lion& o, const Operands& in) {
   const Tensor& m = in.slots[0];
-  const Tensor step = sign(running(m, in.grads, o.beta1)) * in.value(0);
+  const Tensor step = sign(running(m, in.grads, o.beta1)) * in.rate(0);
   return {in.params - in.with_decay(step, o.weight_decay, 1), {running(m, in.grads, o.beta2)}};
 }
 
@@ -166,11 +169,13 @@ std::vector<float> hyper(const Optimizer& optimizer, std::int64_t step, double l
 }
 
 Updated update(const Optimizer& optimizer, const Tensor& params, const Tensor& grads,
-               std::span<const Tensor> slots, const Tensor& hyper_values, const Tensor& decays) {
+               std::span<const Tensor> slots, const Tensor& hyper_values, const Tensor& decays,
+               const Tensor& scales) {
   validate(optimizer);
   check("parameters", params, DType::f32, {params.size()});
   check("gradients", grads, DType::f32, params.shape());
   check("decay flags", decays, DType::bool_, params.shape());
+  if (scales.defined()) check("factors of the learning rate", scales, DType::f32, params.shape());
   check("uploaded values", hyper_values, DType::f32,
         {static_cast<std::int64_t>(hyper(optimizer, 1, 0).size())});
   const std::size_t expected = slot_names(optimizer).size();
@@ -179,7 +184,7 @@ Updated update(const Optimizer& optimizer, const Tensor& params, const Tensor& g
                                  expected, slots.size()));
   }
   for (const Tensor& s : slots) check("slots", s, DType::f32, params.shape());
-  const Operands in{params, grads, slots, hyper_values, decays};
+  const Operands in{params, grads, slots, hyper_values, decays, scales};
   return std::visit([&](const auto& o) { return apply(o, in); }, optimizer);
 }
 

@@ -31,10 +31,12 @@ struct Updated {
 };
 
 /// One step. `params`, `grads` and `slots` are f32 [n]; `hyper_values` is f32 [k], fed with
-/// hyper(...); `decays`, bool [n], says which elements weight decay applies to. Throws ShapeError,
-/// DTypeError or ValueError for operands and optimizers that do not fit.
+/// hyper(...); `decays`, bool [n], says which elements weight decay applies to; `scales`, f32 [n]
+/// or empty, has the factor of the learning rate for each element. Throws ShapeError, DTypeError or
+/// ValueError for operands and optimizers that do not fit.
 Updated update(const Optimizer& optimizer, const Tensor& params, const Tensor& grads,
-               std::span<const Tensor> slots, const Tensor& hyper_values, const Tensor& decays);
+               std::span<const Tensor> slots, const Tensor& hyper_values, const Tensor& decays,
+               const Tensor& scales = {});
 
 /// The gradients scaled by min(1, max_norm / (norm + 1e-6)), where norm is the root of their summed
 /// squares. Throws ValueError unless max_norm is a positive number.

@@ -134,7 +134,7 @@ Tensor view_identity(const Node& n, const Tensor& x) {
       axes.push_back(outer.axes[static_cast<std::size_t>(a)]);
     }
     return prim::broadcast(x.node().operand(0), outer.shape, axes, n.site);
-  } else if (is(n, "stop_gradient") || is(n, "named")) {
+  } else if (is(n, "stop_gradient") || is(n, "named") || is(n, "custom") || is(n, "assign")) {
     return x;
   }
   return {};

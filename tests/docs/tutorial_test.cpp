@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "docs/page.h"
 #include "io/temp_folder.h"
 #include "runtime/device.h"
 // [snippet]
@@ -64,7 +63,7 @@ Points draw(std::int64_t count, unsigned seed) {
   return out;
 }
 
-class TutorialTest : public testing::Test {
+class TutorialTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (tg::backends().empty()) GTEST_SKIP() << "this build has no device";
@@ -112,7 +111,7 @@ TEST_F(TutorialTest, Training) {
   const std::vector<float> two_points{0.0F, 0.1F, 0.9F, -0.9F};
   const auto classes = classify.run({{"points", two_points}}).value<std::int32_t>();  // {1, 0}
   // [end]
-  EXPECT_THAT(classes, testing::ElementsAre(1, 0));
+  EXPECT_THAT(classes, ::testing::ElementsAre(1, 0));
 
   // [snippet]
   training.save(path, {{"note", "first try"}});
@@ -141,7 +140,7 @@ TEST_F(TutorialTest, Transforms) {
   EXPECT_NEAR(slope.to_vector<float>()[1], 1.3817733, 1e-6);
   EXPECT_EQ(slope.to_vector<float>(), same_slope.to_vector<float>());
   EXPECT_GT(value.item<float>(), 0);
-  EXPECT_THAT(sums.to_vector<float>(), testing::ElementsAre(5, 25, 61));
+  EXPECT_THAT(sums.to_vector<float>(), ::testing::ElementsAre(5, 25, 61));
 }
 
 TEST_F(TutorialTest, Errors) {
@@ -157,40 +156,8 @@ TEST_F(TutorialTest, Errors) {
 
 // ---- the page holds the code above ---------------------------------------------------------------
 
-std::vector<std::string> lines_of(const std::string& file) {
-  std::ifstream text(std::string(TENSORGRAD_SOURCE_DIR) + file);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  return lines;
-}
-
-// Blocks of lines between a first and a last line, without common indentation.
-std::vector<std::string> blocks(const std::vector<std::string>& lines, const std::string& first,
-                                const std::string& last) {
-  std::vector<std::string> found;
-  bool inside = false;
-  std::size_t indent = 0;
-  for (const std::string& line : lines) {
-    const std::size_t start = std::min(line.find_first_not_of(' '), line.size());
-    const std::string text = line.substr(start);
-    if (!inside && text == first) {
-      inside = true;
-      indent = start;
-      found.emplace_back();
-    } else if (inside && text == last) {
-      inside = false;
-    } else if (inside) {
-      found.back() += line.substr(std::min(indent, start)) + "\n";
-    }
-  }
-  return found;
-}
-
 TEST(TutorialPage, ShowsTheCodeThatIsRun) {
-  const auto code = blocks(lines_of("/tests/docs/tutorial_test.cpp"), "// [snippet]", "// [end]");
-  const auto page = blocks(lines_of("/docs/tutorial.md"), "```cpp", "```");
-  ASSERT_FALSE(page.empty());
-  EXPECT_EQ(page, code);
+  tg::testing::expect_page_shows("/docs/tutorial.md", "/tests/docs/tutorial_test.cpp");
 }
 
 }  // namespace

@@ -110,6 +110,51 @@ Kernel conv_kernel() {
   return k;
 }
 
+/// y[i, j] = x[i, 0] + ... + x[i, j], with the running argmax and the total of each row.
+Kernel scan_kernel() {
+  Kernel k;
+  k.name = "scan";
+  k.args = {{DType::f32, 128, true, false},
+            {DType::f32, 128, false, true},
+            {DType::i32, 128, false, true},
+            {DType::f32, 8, false, true}};
+  k.loops = {{8}, {16}};
+  Pool& pool = k.pool;
+  const Index i = pool.loop(0, 8);
+  const Index j = pool.loop(1, 16);
+  const Index at = pool.add(pool.mul(i, 16), j);
+  const Expr x = pool.load(0, at, Expr{}, DType::f32);
+  Stage scan;
+  scan.loops = {1};
+  scan.accumulators = {{Combiner::sum, x, DType::f32, Index{}},
+                       {Combiner::argmax, x, DType::f32, j}};
+  const Expr sum = pool.acc(0, 0, DType::f32);
+  scan.stores = {{1, at, sum, Expr{}, false}, {2, at, pool.acc(0, 1, DType::i32), Expr{}, false}};
+  Stage store;
+  store.stores = {{3, i, sum, Expr{}, false}};
+  k.nest.outer = {0};
+  k.nest.stages = {scan, store};
+  return k;
+}
+
+/// Sorts the columns of x [16, 8].
+Kernel sort_kernel() {
+  Kernel k;
+  k.name = "sort";
+  k.args = {{DType::f32, 128, true, false},
+            {DType::f32, 128, false, true},
+            {DType::i32, 128, false, true}};
+  Sort s;
+  s.length = 16;
+  s.inner = 8;
+  s.descending = true;
+  s.in = {0, 0, {128, 8, 1}};
+  s.values = {1, 0, {128, 8, 1}};
+  s.indices = {2, 0, {128, 8, 1}};
+  k.sort = s;
+  return k;
+}
+
 TEST(Combiner, Neutral) {
   constexpr double inf = std::numeric_limits<double>::infinity();
   EXPECT_EQ(neutral(Combiner::sum, DType::f32), 0);
@@ -166,6 +211,30 @@ TEST(KernelText, Attention) {
       "  v b0 + 64 by (768, 8, 96, 1)\n"
       "  out b1 by (256, 8, 32, 1)\n"
       "  lse b2 by (32, 8, 1)\n");
+}
+
+TEST(KernelText, Scans) {
+  EXPECT_EQ(to_string(scan_kernel()),
+            "kernel scan\n"
+            "b0: f32[128] read\n"
+            "b1: f32[128] written\n"
+            "b2: i32[128] written\n"
+            "b3: f32[8] written\n"
+            "for i0 < 8:\n"
+            "  scan i1 < 16:\n"
+            "    t0 = b0[16*i0 + i1]\n"
+            "    s0.0 = sum f32 t0\n"
+            "    s0.1 = argmax f32 t0 at i1\n"
+            "    b1[16*i0 + i1] = s0.0\n"
+            "    b2[16*i0 + i1] = s0.1\n"
+            "  b3[i0] = s0.0\n");
+}
+
+TEST(KernelText, Sorts) {
+  EXPECT_THAT(to_string(sort_kernel()), HasSubstr("sort descending rows 1 x 8 length 16\n"
+                                                  "  in b0 by (128, 8, 1)\n"
+                                                  "  values b1 by (128, 8, 1)\n"
+                                                  "  indices b2 by (128, 8, 1)\n"));
 }
 
 TEST(KernelText, DoesNotDependOnOrderOfBuilding) {
@@ -239,6 +308,16 @@ TEST(KernelCost, Contractions) {
   EXPECT_EQ(conv.flops, 2 * (2 * 6 * 25) * (2 * 9));
 }
 
+TEST(KernelCost, ScansPassOnce) {
+  EXPECT_EQ(cost(scan_kernel()).bytes, 4 * (3 * 128 + 8));
+  EXPECT_EQ(cost(scan_kernel()).flops, 2 * 128);
+}
+
+TEST(KernelCost, SortsCompare) {
+  EXPECT_EQ(cost(sort_kernel()).bytes, 4 * 3 * 128);
+  EXPECT_EQ(cost(sort_kernel()).flops, 4 * 128);
+}
+
 /// Expects that the kernel is refused after `breaks`, with `message` in the error.
 void expect_refused(Kernel kernel, const std::function<void(Kernel&)>& breaks,
                     const std::string& message) {
@@ -297,7 +376,7 @@ TEST(KernelVerify, Stages) {
       "reads result 1 of stage 0, which has 1");
   expect_refused(
       row_kernel(), [](Kernel& k) { k.nest.stages[1].stores.clear(); },
-      "0 accumulators and 0 stores");
+      "stage 1 has neither accumulators nor stores");
   expect_refused(
       row_kernel(), [](Kernel& k) { k.nest.stages[0].accumulators[0].dtype = DType::i32; },
       "combines f32 as i32");
@@ -308,6 +387,31 @@ TEST(KernelVerify, Stages) {
       row_kernel(),
       [](Kernel& k) { k.nest.stages[1].stores[0].value = k.pool.acc(-1, 0, DType::f32); },
       "result of a contraction, but there is none");
+}
+
+TEST(KernelVerify, Scans) {
+  EXPECT_NO_THROW(verify(scan_kernel()));
+  expect_refused(
+      scan_kernel(),
+      [](Kernel& k) { k.nest.stages[0].accumulators[0].value = k.pool.acc(0, 0, DType::f32); },
+      "stage 0 reads a result of stage 0, which is not before it");
+  expect_refused(
+      scan_kernel(),
+      [](Kernel& k) { k.nest.stages[0].stores[0].value = k.pool.acc(1, 0, DType::f32); },
+      "stage 0 reads a result of stage 1, which is not before it");
+}
+
+TEST(KernelVerify, Sorts) {
+  const auto refused = [](const std::function<void(Kernel&)>& breaks, const std::string& message) {
+    expect_refused(sort_kernel(), breaks, message);
+  };
+  refused([](Kernel& k) { k.sort->values.buffer = k.sort->indices.buffer = -1; }, "has no result");
+  refused([](Kernel& k) { k.sort->length = 17; }, "reaches from element 0 to 135 of b0");
+  refused([](Kernel& k) { k.sort->in.offset = 1; }, "reaches from element 1 to 128 of b0");
+  refused([](Kernel& k) { k.sort->values.strides = {128, 8, 0}; }, "a stride of 0 over an extent");
+  refused([](Kernel& k) { k.args[2].dtype = DType::f32; }, "with indices of f32, not i32");
+  refused([](Kernel& k) { k.args[1].dtype = DType::i32; }, "sorts f32 into values of i32");
+  refused([](Kernel& k) { k.nest.stages.emplace_back(); }, "or a loop nest as well");
 }
 
 TEST(KernelVerify, Matmuls) {

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "nn/evaluate.h"
 #include "tensorgrad/nn.h"
@@ -79,7 +80,108 @@ TEST(Attention, Gradients) {
   check_gradients(merge_heads(square(split_heads(x, 2))), {x}, {.inputs = {{"x", scattered(24)}}});
 }
 
+/// softmax(q k^T) v of one head by loops, where row t sees the columns that `seen` says.
+template <class F>
+Doubles masked(const Leaves& leaves, std::size_t rows, std::size_t columns, std::size_t d, F seen) {
+  const Doubles& q = leaves.inputs.at("q");
+  const Doubles& k = leaves.inputs.at("k");
+  const Doubles& v = leaves.inputs.at("v");
+  Doubles out;
+  for (std::size_t t = 0; t < rows; ++t) {
+    Doubles sums(d, 0);
+    double total = 0;
+    for (std::size_t s = 0; s < columns; ++s) {
+      if (!seen(t, s)) continue;
+      double score = 0;
+      for (std::size_t i = 0; i < d; ++i) score += q[t * d + i] * k[s * d + i];
+      const double weight = std::exp(score / std::sqrt(static_cast<double>(d)));
+      total += weight;
+      for (std::size_t i = 0; i < d; ++i) sums[i] += weight * v[s * d + i];
+    }
+    for (double x : sums) out.push_back(total > 0 ? x / total : 0);
+  }
+  return out;
+}
+
+TEST(Attention, Masks) {
+  const Leaves leaves{.inputs = {{"q", scattered(12, 2, 1)},
+                                 {"k", scattered(12, 2, 2)},
+                                 {"v", scattered(12, 2, 3)}}};
+  const std::vector<Tensor> by{input("q", {4, 3}), input("k", {4, 3}), input("v", {4, 3})};
+  // Row 2 sees nothing.
+  const Doubles flags{1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 1};
+  const auto seen = [&](std::size_t t, std::size_t s) { return flags[t * 4 + s] != 0; };
+  const Tensor mask = literal(flags, {4, 4}) != 0;
+  const Tensor y = attention(by[0], by[1], by[2], {.mask = mask});
+  expect_near(evaluate(y, leaves), masked(leaves, 4, 4, 3, seen));
+  check_gradients(y, by, leaves);
+  expect_near(
+      evaluate(attention(by[0], by[1], by[2], {.causal = true, .mask = mask}), leaves),
+      masked(leaves, 4, 4, 3, [&](std::size_t t, std::size_t s) { return s <= t && seen(t, s); }));
+  // A mask of one row holds for all of them; added scores may hide as well.
+  const Tensor hidden = where(take(mask, 0, 0), 0, -std::numeric_limits<double>::infinity());
+  const auto first = [&](std::size_t, std::size_t s) { return seen(0, s); };
+  expect_near(evaluate(attention(by[0], by[1], by[2], {.mask = take(mask, 0, 0)}), leaves),
+              masked(leaves, 4, 4, 3, first));
+  expect_near(evaluate(attention(by[0], by[1], by[2], {.mask = hidden}), leaves),
+              masked(leaves, 4, 4, 3, first));
+}
+
+TEST(Attention, DropsWeightsWhileTraining) {
+  const Leaves leaves{.inputs = {{"q", scattered(64)}, {"k", scattered(64)}}};
+  const Tensor q = input("q", {8, 8});
+  const Tensor k = input("k", {8, 8});
+  const Tensor identity = one_hot(arange(8), 8);  // the result is the weights
+  const Doubles whole = evaluate(attention(q, k, identity), leaves);
+  const Doubles dropped = evaluate(attention(q, k, identity, {.dropout = 0.5}), leaves);
+  int gone = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (dropped[i] == 0) {
+      ++gone;
+    } else {
+      EXPECT_NEAR(dropped[i], 2 * whole[i], 1e-9);
+    }
+  }
+  EXPECT_GT(gone, 10);
+  EXPECT_LT(gone, 54);
+  expect_near(evaluate(attention(q, k, identity, {.dropout = 0.5}),
+                       {.inputs = leaves.inputs, .training = false}),
+              whole);
+}
+
+TEST(MultiHeadAttention, IsItsParts) {
+  nn::MultiHeadAttention layer(6, 2, {.causal = true});
+  EXPECT_EQ(layer.q.W.init, Init::uniform(std::sqrt(6.0 / 24)));
+  EXPECT_EQ(layer.out.W.init, Init::uniform(1 / std::sqrt(6.0)));
+  EXPECT_EQ(layer.v.b->init, Init::zeros());
+  Leaves leaves{.inputs = {{"x", scattered(2 * 3 * 6)}, {"m", scattered(2 * 3 * 6, 1, 9)}}};
+  std::vector<Tensor> by = testing::bind_inputs(layer, leaves);
+  const Tensor x = input("x", {2, 3, 6});
+  const Tensor m = input("m", {2, 3, 6});
+  Tensor heads[2];
+  for (int h = 0; h < 2; ++h) {
+    const auto part = [&](const Tensor& t) { return narrow(t, -1, 3 * h, 3); };
+    heads[h] = attention(part(layer.q(x)), part(layer.k(m)), part(layer.v(m)), {.causal = true});
+  }
+  const Tensor expected = layer.out(concat({heads[0], heads[1]}, -1));
+  expect_near(evaluate(layer(x, m, m), leaves), evaluate(expected, leaves));
+  expect_near(evaluate(layer(x), leaves), evaluate(layer(x, x, x), leaves));
+  by.push_back(x);
+  check_gradients(layer(x), by, leaves);
+  EXPECT_EQ(message_of<ValueError>([] { nn::MultiHeadAttention(6, 4); }),
+            "MultiHeadAttention: 4 heads do not divide 6 features.");
+}
+
 TEST(Attention, Errors) {
+  EXPECT_EQ(message_of<ShapeError>([] {
+              attention(zeros({4, 3}), zeros({5, 3}), zeros({5, 3}), {.mask = zeros({2, 4, 5})});
+            }),
+            "attention: the mask has shape [2, 4, 5], which does not broadcast to the scores' "
+            "[4, 5].");
+  EXPECT_EQ(message_of<DTypeError>([] {
+              attention(zeros({4, 3}), zeros({5, 3}), zeros({5, 3}), {.mask = arange(5)});
+            }),
+            "attention: the mask is i32, not bool or f32.");
   EXPECT_EQ(message_of<ShapeError>([] { split_heads(zeros({2, 6}), 4); }),
             "split_heads: 4 heads do not divide the 6 features of [2, 6].");
   EXPECT_EQ(message_of<ValueError>([] { split_heads(zeros({2, 6}), 0); }),

@@ -246,6 +246,30 @@ TEST(PairLosses, KlOfAnImpossibleTarget) {
   expect_near(evaluate(gradients[1], leaves), {0, 2});
 }
 
+TEST(PairLosses, SmoothL1) {
+  const Leaves leaves{.inputs = {{"p", {0, 1, 3, -4}}, {"t", {0.5, 0, 0, 0}}}};
+  const Tensor p = input("p", {4});
+  const Tensor t = input("t", {4});
+  const auto loss = [&](SmoothL1Options o) { return evaluate(smooth_l1_loss(p, t, o), leaves); };
+  expect_near(loss({.reduction = Reduction::none}), {0.125, 0.5, 2.5, 3.5});
+  expect_near(loss({.beta = 2, .reduction = Reduction::none}), {0.0625, 0.25, 2, 3});
+  expect_near(loss({.beta = 0, .reduction = Reduction::sum}), {0.5 + 1 + 3 + 4});
+  check_gradients(smooth_l1_loss(p, t), {p, t},
+                  {.inputs = {{"p", {0, 1.5, 3, -4}}, {"t", {0.5, 0, 0, 0}}}});
+  EXPECT_EQ(message_of<ValueError>([] { smooth_l1_loss(zeros({2}), zeros({2}), {.beta = -1}); }),
+            "smooth_l1_loss: beta is -1, not a finite number of at least 0.");
+}
+
+TEST(PairLosses, BatchMeanDividesByTheFirstExtent) {
+  const Leaves leaves{.inputs = {{"p", {1, 2, 3, 4, 5, 6}}}};
+  const Tensor p = input("p", {2, 3});
+  expect_near(evaluate(mse_loss(p, zeros({2, 3}), Reduction::batch_mean), leaves), {91.0 / 2});
+  const Tensor l = log_softmax(p);
+  const Tensor q = full({2, 3}, 1.0 / 3);
+  expect_near(evaluate(kl_div(l, q, {.reduction = Reduction::batch_mean}), leaves),
+              {evaluate(kl_div(l, q, {.reduction = Reduction::sum}), leaves)[0] / 2});
+}
+
 TEST(PairLosses, HuberErrors) {
   EXPECT_EQ(message_of<ValueError>([] { huber_loss(zeros({2}), zeros({2}), {.delta = 0}); }),
             "huber_loss: delta is 0, not a finite number above 0.");

@@ -71,10 +71,12 @@ inline std::vector<RefArray> draw_operands(const Sample& sample, Rng& rng) {
   return out;
 }
 
-/// Whether the op reduces any number of elements by `combiner`.
+/// Whether the op combines any number of elements by `combiner`.
 inline bool reduces_by(const Op& op, kernel::Combiner combiner) {
   const auto* reduce = std::get_if<LowerReduce>(&*op.lowering);
-  return reduce != nullptr && reduce->combiner == combiner;
+  const auto* scan = std::get_if<LowerScan>(&*op.lowering);
+  return (reduce != nullptr && reduce->combiner == combiner) ||
+         (scan != nullptr && scan->combiner == combiner);
 }
 /// Whether the op adds any number of elements, in an order that is free.
 inline bool sums(const Op& op) {

@@ -27,8 +27,8 @@ class SampleProgram {
       }
       graph_.outputs.push_back({fmt::format("y{}", s), apply(op, samples[s], operands)});
     }
-    plan_ = make_plan(graph_);
     device_ = open_device(device);
+    plan_ = make_plan(graph_, device_->target());
     executable_ = device_->load(plan_);
   }
 

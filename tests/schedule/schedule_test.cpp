@@ -84,6 +84,42 @@ TEST(Schedule, LayerNormIsOneRowKernel) {
   EXPECT_EQ(plan.dispatches.size(), 1U);
 }
 
+TEST(Schedule, AScanTakesTheElementwiseWorkAroundIt) {
+  const Tensor x = input("x", {64, 100});
+  const Plan plan = plan_of({x}, tanh(cumsum(exp(x) + 1, 1)) * x);
+  ASSERT_EQ(plan.dispatches.size(), 1U);
+  const kernel::Stage& stage = plan.kernels[0].nest.stages[0];
+  EXPECT_EQ(stage.accumulators.size(), 1U);
+  EXPECT_EQ(stage.stores.size(), 1U) << "the sums are read where they are made";
+  EXPECT_EQ(plan.arena_bytes, 0);
+}
+
+TEST(Schedule, ScansOverTheSameElementsAreOnePass) {
+  const Tensor x = input("x", {64, 100});
+  const Plan plan = plan_of({x}, cumsum(x, 0) * cumprod(x, 0) + cummax(x, 0));
+  ASSERT_EQ(plan.dispatches.size(), 1U);
+  EXPECT_EQ(plan.kernels[0].nest.stages[0].accumulators.size(), 3U);
+}
+
+TEST(Schedule, ScansThatRunDifferentlyAreSeparate) {
+  const Tensor x = input("x", {64, 100});
+  EXPECT_EQ(plan_of({x}, cumsum(x, 0) + cumsum(x, 1)).dispatches.size(), 2U);
+  EXPECT_EQ(plan_of({x}, cumsum(x, 1) + cumsum(x, 1, {.reverse = true})).dispatches.size(), 2U);
+  EXPECT_EQ(plan_of({x}, cumsum(cumsum(x, 1), 1)).dispatches.size(), 2U);
+  EXPECT_EQ(plan_of({x}, flip(cumsum(x, 1), {1}) + 1).dispatches.size(), 2U)
+      << "a running value is read at another place than it is made";
+}
+
+TEST(Schedule, ASortSharesItsKernelWithItsPositions) {
+  const Tensor x = input("x", {64, 100});
+  const Plan plan = plan_of({x}, sort(x) * cast(argsort(x), DType::f32));
+  ASSERT_EQ(plan.dispatches.size(), 2U) << "the sort, the product";
+  ASSERT_TRUE(plan.kernels[0].sort.has_value());
+  EXPECT_GE(plan.kernels[0].sort->values.buffer, 0);
+  EXPECT_GE(plan.kernels[0].sort->indices.buffer, 0);
+  EXPECT_EQ(plan_of({x}, sort(x, 0) + sort(x, 0, true)).dispatches.size(), 3U);
+}
+
 TEST(Schedule, EqualKernelsAreCompiledOnce) {
   const Tensor x = input("x", {32, 32});
   const Tensor w = input("w", {32, 32});

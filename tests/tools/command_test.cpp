@@ -249,7 +249,7 @@ TEST_F(CommandTest, HelpAndVersion) {
   EXPECT_THAT(help.out, AllOf(HasSubstr("devices"), HasSubstr("train"), HasSubstr("eval"),
                               HasSubstr("inspect"), HasSubstr("Examples:")));
   EXPECT_EQ(help.err, "");
-  for (const char* name : {"devices", "train", "eval", "inspect"}) {
+  for (const char* name : {"devices", "train", "eval", "inspect", "ops"}) {
     const ProcessResult r = run({name, "--help"});
     EXPECT_EQ(r.exit_code, 0) << name;
     EXPECT_THAT(r.out, HasSubstr("--help")) << name;

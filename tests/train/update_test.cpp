@@ -122,6 +122,42 @@ TEST(Update, AdamWDecaysBesideItsStepUnderASchedule) {
   }
 }
 
+TEST(Update, ScalesTheLearningRateOfEachElement) {
+  const std::vector<Optimizer> optimizers{SGD{.momentum = 0.9, .nesterov = true},
+                                          Adam{},
+                                          AdamW{},
+                                          RMSprop{.momentum = 0.5},
+                                          Adagrad{},
+                                          Lion{.weight_decay = 0.1}};
+  for (const Optimizer& optimizer : optimizers) {
+    const auto step = [&](double lr, const Tensor& scales) {
+      std::map<std::string, Doubles> values{{"params", scattered(n)},
+                                            {"grads", gradient_at(1)},
+                                            {"decays", Doubles(n, 1)},
+                                            {"scales", {1, 0, 2, 1, 1, 3, 1}}};
+      std::vector<Tensor> slots;
+      for (const std::string& s : slot_names(optimizer)) {
+        slots.push_back(input(s, {n}));
+        values[s] = scattered(n, 1, 5);
+        for (double& v : values[s]) v = std::abs(v);
+      }
+      const std::vector<float> h = hyper(optimizer, 1, lr);
+      values["hyper"] = Doubles(h.begin(), h.end());
+      return evaluate(update(optimizer, input("params", {n}), input("grads", {n}), slots,
+                             input("hyper", {static_cast<std::int64_t>(h.size())}),
+                             input("decays", {n}, DType::bool_), scales)
+                          .params,
+                      {.inputs = values});
+    };
+    const Doubles scaled = step(0.1, input("scales", {n}));
+    for (const auto& [i, factor] :
+         {std::pair(0, 1.0), std::pair(1, 0.0), std::pair(2, 2.0), std::pair(5, 3.0)}) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_NEAR(scaled[at], step(0.1 * factor, {})[at], 1e-7) << optimizer.index() << " " << i;
+    }
+  }
+}
+
 TEST(Update, RmsProp) {
   EXPECT_EQ(slot_names(RMSprop{.momentum = 0.5, .centered = true}),
             (std::vector<std::string>{"square", "mean", "momentum"}));

@@ -122,8 +122,10 @@ void NestRenderer::run_stages_by_row() {
     const Stage& stage = kernel_.nest.stages[i];
     if (stage.accumulators.empty()) {
       store_stage(stage);
-    } else {
+    } else if (stage.stores.empty()) {
       reduce_by_row(static_cast<int>(i));
+    } else {
+      scan_by_row(static_cast<int>(i));
     }
   }
 }
@@ -295,13 +297,11 @@ void NestRenderer::reduce_loops(const std::vector<int>& loops, std::size_t level
   close(values(running));
 }
 
-void NestRenderer::reduce_by_row(int index) {
-  const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(index)];
-  const std::int64_t count = points(stage);
+std::vector<NestRenderer::Running> NestRenderer::start(const Stage& stage, bool always_wide) const {
   std::vector<Running> running;
   for (const Accumulator& accumulator : stage.accumulators) {
-    const bool wide =
-        accumulator.combiner == Combiner::sum && accumulator.dtype == DType::f32 && count > block;
+    const bool wide = accumulator.combiner == Combiner::sum && accumulator.dtype == DType::f32 &&
+                      (always_wide || points(stage) > block);
     const double neutral = kernel::neutral(accumulator.combiner, accumulator.dtype);
     running.push_back(
         {.accumulator = &accumulator,
@@ -311,6 +311,58 @@ void NestRenderer::reduce_by_row(int index) {
          .values = {},
          .positions = {}});
   }
+  return running;
+}
+
+void NestRenderer::bind_running(int index, const std::vector<Running>& running) {
+  const int depth = writer_.depth();
+  for (std::size_t slot = 0; slot < running.size(); ++slot) {
+    const Running& item = running[slot];
+    std::string name = item.indexed() ? item.position : item.value;
+    if (item.wide) name = writer_.assign(depth, fmt::format("fptrunc double {} to float", name));
+    const Rendered result{name, depth, false};
+    expressions_.bind_accumulator(index, static_cast<int>(slot), [result] { return result; });
+  }
+}
+
+// Scans, row order: one running value after the other, so sums of f32 are carried in double, which
+// costs no more.
+
+void NestRenderer::scan_loops(int index, const std::vector<int>& loops, std::size_t level,
+                              std::vector<Running>& running) {
+  if (level == loops.size()) {
+    for (Running& item : running) accumulate(item, item.wide);
+    bind_running(index, running);
+    do_stores(kernel_.nest.stages[static_cast<std::size_t>(index)]);
+    return;
+  }
+  const int var = loops[level];
+  const std::string name =
+      writer_.open_loop("0", fmt::format("{}", extent(var)), 1, carry(running, false));
+  uncarry(running, names_of(writer_.carried()));
+  expressions_.bind_loop(var, {name, writer_.depth(), false});
+  scan_loops(index, loops, level + 1, running);
+  close(values(running));
+}
+
+void NestRenderer::scan_by_row(int index) {
+  const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(index)];
+  std::vector<Running> running = start(stage, true);
+  if (points(stage) > 0) {
+    std::vector<int> loops;
+    for (const int var : stage.loops) {
+      if (!unit(var)) loops.push_back(var);
+    }
+    scan_loops(index, loops, 0, running);
+  }
+  bind_running(index, running);
+  expressions_.memory_changed();
+}
+
+void NestRenderer::reduce_by_row(int index) {
+  const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(index)];
+  const std::int64_t count = points(stage);
+  std::vector<Running> running = start(stage, false);
   std::vector<int> loops;
   for (const int var : stage.loops) {
     if (!unit(var)) loops.push_back(var);
@@ -320,16 +372,7 @@ void NestRenderer::reduce_by_row(int index) {
   } else if (count > 0) {
     reduce_loops(loops, 0, running);
   }
-  const int depth = writer_.depth();
-  for (std::size_t slot = 0; slot < running.size(); ++slot) {
-    const Running& item = running[slot];
-    std::string name = item.indexed() ? item.position : item.value;
-    if (item.wide && count > 0) {
-      name = writer_.assign(depth, fmt::format("fptrunc double {} to float", name));
-    }
-    const Rendered result{name, depth, false};
-    expressions_.bind_accumulator(index, static_cast<int>(slot), [result] { return result; });
-  }
+  bind_running(index, running);
 }
 
 // Column order: accumulators are arrays with an element for each column of the tile.
@@ -387,6 +430,7 @@ void NestRenderer::run_stages_by_column(const std::string& first, const std::str
 
 void NestRenderer::reduce_by_column(int index, const std::string& first, const std::string& size) {
   const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(index)];
+  const bool is_scan = !stage.stores.empty();
   std::vector<Running> running;
   const auto element = [&](std::string_view type, const std::string& array) {
     return writer_.assign(writer_.depth(), fmt::format("getelementptr inbounds {}, ptr {}, i64 {}",
@@ -397,7 +441,7 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
     Running& item = running.emplace_back();
     item.accumulator = &accumulator;
     item.wide = accumulator.combiner == Combiner::sum && accumulator.dtype == DType::f32 &&
-                points(stage) > block / 4;
+                (is_scan || points(stage) > block / 4);
     item.values = array(item.wide ? "double" : memory_type(accumulator.dtype));
     if (item.indexed()) item.positions = array("i32");
   }
@@ -442,8 +486,13 @@ void NestRenderer::reduce_by_column(int index, const std::string& first, const s
     for (Running& item : running) restore(item);
     for (Running& item : running) accumulate(item, item.wide);
     for (const Running& item : running) save(item);
+    if (is_scan) {
+      bind_running(index, running);
+      do_stores(stage);
+    }
     close();
     for (int level = 0; level < opened; ++level) close();
+    if (is_scan) expressions_.memory_changed();
   }
   for (std::size_t slot = 0; slot < running.size(); ++slot) {
     const Running& item = running[slot];

@@ -47,6 +47,11 @@ class NestRenderer {
   std::string block_end(const std::string& first, const std::string& end, std::int64_t size);
   void run_stages_by_row();
   void reduce_by_row(int index);
+  void scan_by_row(int index);
+  void scan_loops(int index, const std::vector<int>& loops, std::size_t level,
+                  std::vector<Running>& running);
+  std::vector<Running> start(const kernel::Stage& stage, bool always_wide) const;
+  void bind_running(int index, const std::vector<Running>& running);
   void reduce_loops(const std::vector<int>& loops, std::size_t level,
                     std::vector<Running>& running);
   void reduce_innermost(int var, const std::string& begin, const std::string& end,

@@ -1,4 +1,6 @@
-// Transcendental functions in f32. Coefficients are minimax fits over the reduced ranges.
+// Transcendental functions in f32. Drivers turn the selects of a clamp into a minimum or maximum
+// that loses NaN: where one is clamped, it is put back at the end. Coefficients are minimax fits
+// over the reduced ranges.
 #include "codegen/wgsl/math_text.h"
 
 namespace tensorgrad::wgsl {
@@ -18,21 +20,21 @@ constexpr Helper table[] = {
 }
 )"},
     // ln 2 is taken in two parts; the first has 9 bits, so its product with n is exact.
-    {"tg_exp", {"tg_scale", "tg_exp_tail"}, R"(fn tg_exp(x: f32) -> f32 {
+    {"tg_exp", {"tg_scale", "tg_exp_tail", "tg_is_nan"}, R"(fn tg_exp(x: f32) -> f32 {
   let c = select(select(x, 89f, x > 89f), -104f, x < -104f);
   let n = round(c * 1.44269502f);
   let r = (c - n * 0.693359375f) + n * 0.000212194442f;
-  return tg_scale(r * r * tg_exp_tail(r) + r + 1f, i32(n));
+  return select(tg_scale(r * r * tg_exp_tail(r) + r + 1f, i32(n)), x, tg_is_nan(x));
 }
 )"},
-    {"tg_expm1", {"tg_exp_tail"}, R"(fn tg_expm1(x: f32) -> f32 {
+    {"tg_expm1", {"tg_exp_tail", "tg_is_nan"}, R"(fn tg_expm1(x: f32) -> f32 {
   let c = select(select(x, 89f, x > 89f), -30f, x < -30f);
   let n = round(c * 1.44269502f);
   let r = (c - n * 0.693359375f) + n * 0.000212194442f;
   let e = r * r * tg_exp_tail(r) + r;
   let half = bitcast<f32>((i32(n) + 126i) << 23u);
   let result = (half * e + (half - 0.5f)) * 2f;
-  return select(select(result, e, n == 0f), x, x == 0f);
+  return select(select(result, e, n == 0f), x, (x == 0f) || tg_is_nan(x));
 }
 )"},
     // The mantissa is taken in [sqrt(1/2), sqrt(2)).
@@ -245,10 +247,10 @@ constexpr Helper table[] = {
   return tg_copysign(select(angle, (3.14159274f - angle) - 8.74227766e-08f, left), y);
 }
 )"},
-    {"tg_tanh", {"tg_expm1", "tg_copysign"}, R"(fn tg_tanh(x: f32) -> f32 {
+    {"tg_tanh", {"tg_expm1", "tg_copysign", "tg_is_nan"}, R"(fn tg_tanh(x: f32) -> f32 {
   let a = abs(x);
   let e = tg_expm1(2f * select(a, 10f, a > 10f));
-  return tg_copysign(e / (e + 2f), x);
+  return select(tg_copysign(e / (e + 2f), x), x, tg_is_nan(x));
 }
 )"},
     {"tg_logistic", {"tg_exp"}, R"(fn tg_logistic(x: f32) -> f32 {
@@ -256,7 +258,7 @@ constexpr Helper table[] = {
   return select(1f, e, x < 0f) / (1f + e);
 }
 )"},
-    {"tg_erf", {"tg_exp", "tg_copysign"}, R"(fn tg_erf(x: f32) -> f32 {
+    {"tg_erf", {"tg_exp", "tg_copysign", "tg_is_nan"}, R"(fn tg_erf(x: f32) -> f32 {
   let a = abs(x);
   if (a < 1f) {
     let z = x * x;
@@ -277,12 +279,12 @@ constexpr Helper table[] = {
   q = q * c + 0.105433457f;
   q = q * c + 0.635536432f;
   q = q * c + 1.12857115f;
-  return tg_copysign(1f - tg_exp(-(c * q)), x);
+  return select(tg_copysign(1f - tg_exp(-(c * q)), x), x, tg_is_nan(x));
 }
 )"},
     // exp(x^2) erfc(x) (1 + 2x) is a polynomial in (x - 3) / (x + 3). The square of the leading 12
     // bits of x is exact.
-    {"tg_erfc", {"tg_exp", "tg_erf"}, R"(fn tg_erfc(x: f32) -> f32 {
+    {"tg_erfc", {"tg_exp", "tg_erf", "tg_is_nan"}, R"(fn tg_erfc(x: f32) -> f32 {
   let a = abs(x);
   if (a < 0.5f) {
     return 1f - tg_erf(x);
@@ -305,7 +307,7 @@ constexpr Helper table[] = {
   p = p * t + 1.25300806f;
   let h = bitcast<f32>(bitcast<u32>(c) & 0xfffff000u);
   let upper = tg_exp(-(h * h)) * tg_exp((h - c) * (h + c)) * p / (2f * c + 1f);
-  return select(upper, 2f - upper, x < 0f);
+  return select(select(upper, 2f - upper, x < 0f), x, tg_is_nan(x));
 }
 )"},
     // log2 of the base is kept in two parts, so that the product with the exponent is good to

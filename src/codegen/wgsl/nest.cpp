@@ -1,7 +1,11 @@
 // Chooses the templates that run a nest.
 #include "codegen/wgsl/nest.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "tensorgrad/error.h"
 
 namespace tensorgrad::wgsl {
 
@@ -30,8 +34,15 @@ bool are_independent(const Touched& a, const Touched& b) {
 RenderedKernel render_nest(const Kernel& kernel, const Target& target,
                            const std::vector<bool>& writable) {
   RenderedKernel out;
-  if (points(kernel, kernel.nest.outer) == 0) return out;
   const auto& stages = kernel.nest.stages;
+  const auto scans = [](const Stage& stage) {
+    return !stage.accumulators.empty() && !stage.stores.empty();
+  };
+  if (kernel.sort || std::any_of(stages.begin(), stages.end(), scans)) {
+    throw GraphError(fmt::format("There is no WGSL for the {} of kernel \"{}\".",
+                                 kernel.sort ? "sort" : "scan", kernel.name));
+  }
+  if (points(kernel, kernel.nest.outer) == 0) return out;
   const auto reduces = [](const Stage& stage) { return !stage.accumulators.empty(); };
   if (std::any_of(stages.begin(), stages.end(), reduces)) {
     render_rows(kernel, target, writable, out);

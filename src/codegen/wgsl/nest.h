@@ -51,8 +51,8 @@ void render_maps(const kernel::Kernel& kernel, std::span<const std::size_t> stag
 /// Reductions over rows, and stores that read them.
 void render_rows(const kernel::Kernel& kernel, const Target& target,
                  const std::vector<bool>& writable, RenderedKernel& out);
-/// A stage whose stores accumulate: a thread a destination. Appends passes.
-void render_scatter(const kernel::Kernel& kernel, std::size_t stage, const Target& target,
+/// Stage `number`, whose stores accumulate: a thread a destination. Appends passes.
+void render_scatter(const kernel::Kernel& kernel, std::size_t number, const Target& target,
                     const std::vector<bool>& writable, RenderedKernel& out);
 
 }  // namespace tensorgrad::wgsl

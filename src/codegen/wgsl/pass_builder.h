@@ -43,7 +43,7 @@ class PassBuilder {
   void use_vectors(int arg);
   void enable_subgroups() { subgroups_ = true; }
   /// A function that stands before main.
-  void add_function(std::string text) { functions_ += std::move(text); }
+  void add_function(std::string_view text) { functions_ += text; }
 
   /// The pass: binds the arguments that the body names. Throws GraphError where those are more than
   /// the target allows.

@@ -539,7 +539,16 @@ std::unique_ptr<ContractionRunner> make_contraction(const kernel::Kernel& kernel
     if (const auto* attention = std::get_if<kernel::Attention>(&*kernel.contraction)) {
       return std::make_unique<AttentionRunner>(*attention);
     }
-    return make_conv(std::get<Conv>(*kernel.contraction), threads);
+    const Conv& conv = std::get<Conv>(*kernel.contraction);
+    constexpr std::size_t most_dimensions = 3;  // that oneDNN convolves over
+    if (conv.input.size() > most_dimensions) {
+      throw DeviceError(
+          fmt::format("The convolution of kernel \"{}\" has {} spatial dimensions, and the cpu "
+                      "device convolves "
+                      "over at most {}",
+                      kernel.name, conv.input.size(), most_dimensions));
+    }
+    return make_conv(conv, threads);
   } catch (const dnnl::error& error) {
     throw DeviceError(fmt::format("oneDNN refuses the contraction of kernel \"{}\": {}",
                                   kernel.name, error.message));

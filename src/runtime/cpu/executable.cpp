@@ -11,6 +11,7 @@
 #include "codegen/llvm/render.h"
 #include "runtime/cpu/contraction.h"
 #include "runtime/cpu/device.h"
+#include "runtime/cpu/sort.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::cpu {
@@ -102,7 +103,9 @@ class CpuExecutable final : public Executable {
   std::string source(std::size_t kernel) const override {
     const Kernel& item = kernels_.at(kernel);
     std::string text;
-    if (item.contraction) text = fmt::format("; oneDNN {}\n", item.contraction->description());
+    if (item.contraction) {
+      text = fmt::format("; {}{}\n", item.sorts ? "" : "oneDNN ", item.contraction->description());
+    }
     return text + item.source.text;
   }
 
@@ -117,6 +120,7 @@ class CpuExecutable final : public Executable {
     Source source;  ///< empty without a nest
     std::shared_ptr<const Code> code;
     std::unique_ptr<ContractionRunner> contraction;
+    bool sorts = false;       ///< `contraction` is a sort
     std::int64_t extent = 1;  ///< of the outermost loop
   };
   struct Step {
@@ -139,6 +143,8 @@ class CpuExecutable final : public Executable {
     for (const kernel::Kernel& kernel : plan.kernels) {
       Kernel& item = kernels_.emplace_back();
       if (kernel.contraction) item.contraction = make_contraction(kernel, threads);
+      if (kernel.sort) item.contraction = make_sort(kernel);
+      item.sorts = kernel.sort.has_value();
       if (kernel.nest.stages.empty()) continue;
       item.source = {kernel.name, llvm_ir::render(kernel, Jit::entry_name)};
       if (!kernel.nest.outer.empty()) {

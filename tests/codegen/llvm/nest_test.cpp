@@ -236,6 +236,79 @@ TEST(LlvmNest, SoftmaxRunsItsStagesByColumn) {
   expect_vectors(softmax_kernel(3, 11, 300, false));
 }
 
+/// Running sums, maxima and positions of maxima along the middle axis of [outer, length, inner], in
+/// place or not, and the total of each row.
+void check_scan(std::int64_t outer, std::int64_t length, std::int64_t inner, bool in_place,
+                Order order) {
+  KernelBuilder b("scan");
+  const std::int64_t size = outer * length * inner;
+  const int i = b.outer(outer);
+  const int k = b.outer(inner);
+  const int j = b.loop(length);
+  const int x = in_place ? b.arg(DType::f32, size, true, true) : b.input(size);
+  const int sums = in_place ? x : b.output(size);
+  auto& pool = b.kernel.pool;
+  const kernel::Index at =
+      pool.add(pool.mul(b.at(i), length * inner), pool.add(pool.mul(b.at(j), inner), b.at(k)));
+  const Expr value = b.load(x, at);
+  b.reduce({j}, Combiner::sum, value);
+  kernel::Stage& scan = b.kernel.nest.stages.back();
+  scan.accumulators.push_back({Combiner::max, value, DType::f32, {}});
+  scan.accumulators.push_back({Combiner::argmax, value, DType::f32, b.at(j)});
+  const int tops = b.output(size);
+  const int places = b.output(size, DType::i32);
+  scan.stores = {{sums, at, pool.acc(0, 0, DType::f32), {}, false},
+                 {tops, at, pool.acc(0, 1, DType::f32), {}, false},
+                 {places, at, pool.acc(0, 2, DType::i32), {}, false}};
+  b.store({}, b.output(outer * inner), b.at(i, inner, k), pool.acc(0, 0, DType::f32));
+  EXPECT_EQ(choose_order(b.kernel), order);
+
+  const auto count = static_cast<std::size_t>(size);
+  const auto a = random_values(count, 5);
+  auto in = a;
+  std::vector<float> sum_values(count);
+  std::vector<float> top_values(count);
+  std::vector<std::int32_t> place_values(count);
+  std::vector<float> totals(static_cast<std::size_t>(outer * inner));
+  std::vector<void*> args{in.data()};
+  if (!in_place) args.push_back(sum_values.data());
+  args.insert(args.end(), {top_values.data(), place_values.data(), totals.data()});
+  run_kernel(b.kernel, args, 0, outer / 2);
+  run_kernel(b.kernel, args, outer / 2, outer);
+  const std::vector<float>& got = in_place ? in : sum_values;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (std::int64_t n = 0; n < inner; ++n) {
+      double sum = 0;
+      float top = -std::numeric_limits<float>::infinity();
+      std::int32_t place = 0;
+      for (std::int64_t l = 0; l < length; ++l) {
+        const auto p = static_cast<std::size_t>((o * length + l) * inner + n);
+        sum += static_cast<double>(a[p]);
+        if (a[p] > top) place = static_cast<std::int32_t>(l);
+        top = std::max(top, a[p]);
+        ASSERT_EQ(got[p], static_cast<float>(sum)) << o << ", " << l << ", " << n;
+        ASSERT_EQ(top_values[p], top);
+        ASSERT_EQ(place_values[p], place);
+      }
+      ASSERT_EQ(totals[static_cast<std::size_t>(o * inner + n)], static_cast<float>(sum));
+    }
+  }
+}
+
+TEST(LlvmNest, ScansKeepRunningValuesByRow) {
+  check_scan(9, 65, 1, false, Order::row);
+  check_scan(9, 65, 1, true, Order::row);
+  check_scan(5, 1, 1, false, Order::row);
+  check_scan(3, 10, 3, false, Order::row);
+  check_scan(2, 9001, 1, false, Order::row);
+}
+
+TEST(LlvmNest, ScansKeepRunningValuesByColumn) {
+  check_scan(3, 11, 300, false, Order::column);
+  check_scan(3, 11, 300, true, Order::column);
+  check_scan(2, 1300, 20, false, Order::column);
+}
+
 TEST(LlvmNest, ConditionalLoadsReadOnlyWhereTheConditionHolds) {
   // A padded window: out[i, j] = x[i - 2, j - 3] or 0.
   constexpr std::int64_t rows = 20;

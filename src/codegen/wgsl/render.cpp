@@ -1,0 +1,11 @@
+#include "codegen/wgsl/render.h"
+
+namespace tensorgrad::wgsl {
+
+RenderedKernel render(const kernel::Kernel& kernel, const Target& target,
+                      const std::vector<bool>& writable) {
+  return kernel.contraction ? render_contraction(kernel, target, writable)
+                            : render_nest(kernel, target, writable);
+}
+
+}  // namespace tensorgrad::wgsl

@@ -1,0 +1,95 @@
+#include "schedule/lower_base.h"
+
+#include <algorithm>
+
+#include "kernel/visit.h"
+#include "ops/rules.h"
+
+namespace tensorgrad::schedule {
+
+using kernel::Expr;
+using kernel::ExprNode;
+using kernel::Fn;
+using kernel::Index;
+using kernel::IndexNode;
+using kernel::Kernel;
+
+LoweringBase::LoweringBase(const State& s, const std::vector<int>& ids) : s_(s), ids_(ids) {
+  for (int i : ids_) member_[&item(i).value.node()] = i;
+}
+
+bool LoweringBase::has(ItemKind kind) const {
+  return std::any_of(ids_.begin(), ids_.end(), [&](int i) { return item(i).kind == kind; });
+}
+
+std::optional<Location> LoweringBase::located(const Node& n) const {
+  const auto at = s_.locations.find(&n);
+  return at == s_.locations.end() ? std::nullopt : std::optional(at->second);
+}
+
+int LoweringBase::argument(int buffer, bool written) {
+  const auto [it, inserted] = arguments_.try_emplace(buffer, static_cast<int>(out_.buffers.size()));
+  if (inserted) {
+    out_.buffers.push_back(buffer);
+    const PlanBuffer& b = s_.buffers[static_cast<std::size_t>(buffer)];
+    out_.kernel.args.push_back({b.dtype, b.elements, false, false});
+  }
+  auto& arg = out_.kernel.args[static_cast<std::size_t>(it->second)];
+  (written ? arg.written : arg.read) = true;
+  return it->second;
+}
+
+int LoweringBase::add_loop(std::int64_t extent) {
+  out_.kernel.loops.push_back({extent});
+  return static_cast<int>(out_.kernel.loops.size()) - 1;
+}
+
+Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& index) const {
+  const Node& n = item(i).value.node();
+  const auto at = s_.locations.find(&n);
+  if (at != s_.locations.end() && at->second.buffer != item(i).dest.buffer) {
+    return puller.load(at->second, n.type.dtype, index, {});  // a copy
+  }
+  return puller.compute(n, index, {});
+}
+
+void LoweringBase::check_overwrites() const {
+  const Kernel& k = out_.kernel;
+  for (std::size_t s = 0; s < k.nest.stages.size(); ++s) {
+    for (const kernel::Store& store : k.nest.stages[s].stores) {
+      if (!k.args[static_cast<std::size_t>(store.buffer)].read) continue;
+      const bool own_acc = store.buffer == contraction_arg_;
+      const int buffer = out_.buffers[static_cast<std::size_t>(store.buffer)];
+      const bool has_contents =
+          own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
+      for (std::size_t r = 0; r < k.nest.stages.size(); ++r) {
+        for (const ExprNode& load : loads_of(k.nest.stages[r])) {
+          if (load.buffer != store.buffer) continue;
+          if (has_contents && load.index == store.index && r <= s) continue;
+          if (disjoint(load.index, store.index)) continue;
+          throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
+                              : "a buffer is read after it is overwritten"};
+        }
+      }
+    }
+  }
+}
+
+// Ranges of two indices do not meet: parts of one buffer.
+bool LoweringBase::disjoint(Index a, Index b) const {
+  const IndexNode& x = out_.kernel.pool.node(a);
+  const IndexNode& y = out_.kernel.pool.node(b);
+  return x.hi < y.lo || y.hi < x.lo;
+}
+
+std::vector<ExprNode> LoweringBase::loads_of(const kernel::Stage& stage) const {
+  std::vector<ExprNode> loads;
+  for_each_part(
+      out_.kernel.pool, roots(stage), [](const IndexNode&) {},
+      [&](const ExprNode& n) {
+        if (n.fn == Fn::load) loads.push_back(n);
+      });
+  return loads;
+}
+
+}  // namespace tensorgrad::schedule

@@ -1,0 +1,59 @@
+// What the lowerings of every kind of group share: arguments, loops, and the rules of overwriting.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "schedule/pull.h"
+#include "schedule/state.h"
+
+namespace tensorgrad::schedule {
+
+/// A reason why a group cannot be one kernel; caught in `lower`.
+struct Unfit {
+  std::string why;
+};
+
+/// A kernel under construction.
+class LoweringBase {
+ public:
+  LoweringBase(const State& s, const std::vector<int>& ids);
+
+ protected:
+  const Item& item(int i) const { return s_.items[static_cast<std::size_t>(i)]; }
+  bool has(ItemKind kind) const;
+  std::optional<Location> located(const Node& n) const;
+  /// The kernel argument of a plan buffer, marked as read or written.
+  int argument(int buffer, bool written = false);
+  /// A new loop of the kernel.
+  int add_loop(std::int64_t extent);
+  /// The element of a map, or of a copy of what is stored elsewhere.
+  kernel::Expr pull_map(Puller& puller, int i, const std::vector<kernel::Index>& index) const;
+  /// A buffer that is both read and written must be read at the element written, before the write;
+  /// and what it held before must be meant: that of a state, or a contraction's result. Another
+  /// buffer gets its contents from this very kernel, whose loads of a stage run before its stores.
+  /// Throws Unfit.
+  void check_overwrites() const;
+
+  const State& s_;
+  std::vector<int> ids_;
+  std::unordered_map<const Node*, int> member_;
+  std::map<int, int> arguments_;
+  int contraction_arg_ = -1;
+  Lowered out_;
+
+ private:
+  bool disjoint(kernel::Index a, kernel::Index b) const;
+  std::vector<kernel::ExprNode> loads_of(const kernel::Stage& stage) const;
+};
+
+/// Groups of the results of one attention, with scans, of sorts, and of a scatter.
+Lowered lower_attention(const State& s, const std::vector<int>& ids);
+Lowered lower_scans(const State& s, const std::vector<int>& ids);
+Lowered lower_sorts(const State& s, const std::vector<int>& ids);
+Lowered lower_scatter(const State& s, const std::vector<int>& ids);
+
+}  // namespace tensorgrad::schedule
