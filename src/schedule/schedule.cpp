@@ -177,7 +177,12 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
   Prepared prepared;
 
   run.step("simplify", [&] { graph = simplify(graph); }, nodes);
-  run.step("match_attention", [&] { graph = simplify(match_attention(graph)); }, nodes);
+  run.step(
+      "match_attention",
+      [&] {
+        if (target.attention) graph = simplify(match_attention(graph));
+      },
+      nodes);
   run.step("merge_contractions", [&] { graph = simplify(merge_contractions(graph)); }, nodes);
   run.step("thin_products", [&] { graph = simplify(thin_products(graph)); }, nodes);
   run.always("prepare_contractions", [&] { prepared = prepare_contractions(graph); }, nodes);
