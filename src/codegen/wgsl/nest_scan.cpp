@@ -15,7 +15,6 @@ namespace tensorgrad::wgsl {
 
 using kernel::ExprNode;
 using kernel::Fn;
-using kernel::Index;
 using kernel::Kernel;
 using kernel::Stage;
 
