@@ -112,7 +112,10 @@ void expect_agreement(const Node& node, const RefArray& actual,
     if (is_floating(node.type.dtype) && ulp > 0) {
       using Limits = std::numeric_limits<float>;
       // Results below the smallest normal number may be flushed to 0.
-      tolerance = ulp * Limits::epsilon() * scale.data[i] + Limits::min();
+      // Those of a sum's terms may be, each.
+      constexpr double most_terms = 64;
+      tolerance = ulp * Limits::epsilon() * scale.data[i] +
+                  (flushes && sums(*node.op) ? most_terms : 1) * Limits::min();
     }
     std::string at;
     for (const RefArray& x : operands) {
@@ -125,6 +128,12 @@ void expect_agreement(const Node& node, const RefArray& actual,
 
 /// Whether the device may take subnormal numbers for zeros, as WGSL allows.
 bool may_flush(const std::string& device) { return device == "webgpu"; }
+
+/// Whether the device may multiply by zeros what an op leaves out, so that infinities there give
+/// NaN: those beyond the edges of a convolution, which its input gradient always meets.
+bool multiplies_zeros(const std::string& device, const Op& op) {
+  return device == "webgpu" && *op.name == "conv_input_grad";
+}
 
 /// Zeros in place of subnormal operands.
 void flush_subnormals(std::vector<RefArray>& operands) {
@@ -145,7 +154,8 @@ void compare_with_reference(const std::string& device, const Op& op) {
     for (std::size_t s = 0; s < samples.size(); ++s) {
       Rng rng = rng_for(op, s, special ? 7 : 6);
       operands.push_back(draw_operands(samples[s], rng));
-      if (special && samples[s].special_values) sprinkle_special(op, operands.back(), rng);
+      const bool allowed = samples[s].special_values && !multiplies_zeros(device, op);
+      if (special && allowed) sprinkle_special(op, operands.back(), rng);
       if (may_flush(device)) flush_subnormals(operands.back());
     }
     const std::vector<RefArray> results = program.run(operands);

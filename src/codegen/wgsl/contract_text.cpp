@@ -161,21 +161,23 @@ std::string window_functions(const std::string& name, const Operand& operand,
   for (std::size_t d = 0; d < rank; ++d) {
     const Window& window = operand.windows[d];
     out.line("let p{0} = a.p{0} + b.p{0};", d);
-    if (!valid.empty()) valid += " && ";
+    if (!valid.empty()) valid += " & ";
     std::string position = fmt::format("u32(p{})", d);
     // A negative position is a large u32, above every extent.
     if (window.divisor == 1) {
-      valid += fmt::format("{} < {}u", position, window.extent);
+      valid += fmt::format("({} < {}u)", position, window.extent);
     } else {
-      valid += fmt::format("{0} < {1}u && {0} % {2}u == 0u", position,
+      valid += fmt::format("({0} < {1}u) & ({0} % {2}u == 0u)", position,
                            (window.extent - 1) * window.divisor + 1, window.divisor);
       position += fmt::format(" / {}u", window.divisor);
     }
     at += " + " + position;
     if (window.stride != 1) at += " * " + number(window.stride);
   }
-  out.line("if ({}) {{ return {}; }}", valid, element(operand.arg, at, wide));
-  out.line("return 0.0;");
+  // Without branches: some compilers take minutes for loops around many calls that have them.
+  out.line("let valid = {};", valid);
+  out.line("let place = select(0u, {}, valid);", at);
+  out.line("return select(0.0, {}, valid);", element(operand.arg, "place", wide));
   out.close();
   return out.text();
 }

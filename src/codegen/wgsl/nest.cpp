@@ -1,11 +1,7 @@
 // Chooses the templates that run a nest.
 #include "codegen/wgsl/nest.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "tensorgrad/error.h"
 
 namespace tensorgrad::wgsl {
 
@@ -35,14 +31,11 @@ RenderedKernel render_nest(const Kernel& kernel, const Target& target,
                            const std::vector<bool>& writable) {
   RenderedKernel out;
   const auto& stages = kernel.nest.stages;
-  const auto scans = [](const Stage& stage) {
-    return !stage.accumulators.empty() && !stage.stores.empty();
-  };
-  if (kernel.sort || std::any_of(stages.begin(), stages.end(), scans)) {
-    throw GraphError(fmt::format("There is no WGSL for the {} of kernel \"{}\".",
-                                 kernel.sort ? "sort" : "scan", kernel.name));
-  }
   if (points(kernel, kernel.nest.outer) == 0) return out;
+  if (stages.size() == 1 && scans(stages[0])) {
+    render_scan(kernel, target, writable, out);
+    return out;
+  }
   const auto reduces = [](const Stage& stage) { return !stage.accumulators.empty(); };
   if (std::any_of(stages.begin(), stages.end(), reduces)) {
     render_rows(kernel, target, writable, out);

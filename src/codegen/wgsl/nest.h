@@ -37,6 +37,9 @@ struct Touched {
 };
 Touched touched(const kernel::Kernel& kernel, const kernel::Stage& stage);
 
+/// Whether a stage stores at every point what has accumulated so far.
+bool scans(const kernel::Stage& stage);
+
 /// How far the access moves when loop `var` grows by one; nothing if that varies.
 std::optional<std::int64_t> stride(const kernel::Kernel& kernel, kernel::Index index, int var);
 /// The indices of a stage's loads and stores, each once.
@@ -50,6 +53,10 @@ void render_maps(const kernel::Kernel& kernel, std::span<const std::size_t> stag
                  const Target& target, const std::vector<bool>& writable, RenderedKernel& out);
 /// Reductions over rows, and stores that read them.
 void render_rows(const kernel::Kernel& kernel, const Target& target,
+                 const std::vector<bool>& writable, RenderedKernel& out);
+/// The only stage of a kernel, which scans: an invocation a row, or a workgroup a row or a part of
+/// it.
+void render_scan(const kernel::Kernel& kernel, const Target& target,
                  const std::vector<bool>& writable, RenderedKernel& out);
 /// Stage `number`, whose stores accumulate: a thread a destination. Appends passes.
 void render_scatter(const kernel::Kernel& kernel, std::size_t number, const Target& target,

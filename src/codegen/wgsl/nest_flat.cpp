@@ -133,6 +133,8 @@ Touched touched(const Kernel& kernel, const Stage& stage) {
   return result;
 }
 
+bool scans(const Stage& stage) { return !stage.accumulators.empty() && !stage.stores.empty(); }
+
 std::optional<std::int64_t> stride(const Kernel& kernel, Index index, int var) {
   const IndexNode& node = kernel.pool.node(index);
   if (node.kind == IndexNode::Kind::loop) return node.var == var ? 1 : 0;

@@ -355,6 +355,7 @@ class RowRenderer {
           writer_.open("if (lane == 0u)");
         }
         for (const Running& item : running) take(builder_, item);
+        if (scans(stage)) store_running(i, running);
         if (loops) {
           close_columns();
         } else if (layout_.lanes > 1) {
@@ -362,6 +363,15 @@ class RowRenderer {
         }
       }
       finish(i, running);
+    }
+
+    /// The stores of a scan at the current point. The row has one invocation.
+    void store_running(std::size_t i, const std::vector<Running>& running) {
+      bind_results(i, running);
+      render_stores(builder_, kernel_.nest.stages[i], live_);
+      expressions_.memory_changed();
+      const Touched mine = touched(kernel_, kernel_.nest.stages[i]);
+      stored_.insert(mine.stores.begin(), mine.stores.end());
     }
 
     void combine_parts(std::size_t i) {
@@ -412,6 +422,11 @@ class RowRenderer {
         if (!guard.empty()) writer_.close();
         return;
       }
+      bind_results(i, running);
+    }
+
+    /// Makes running values what accumulators are read as.
+    void bind_results(std::size_t i, const std::vector<Running>& running) {
       for (std::size_t slot = 0; slot < running.size(); ++slot) {
         std::string result = running[slot].value;
         const Accumulator& a = *running[slot].accumulator;

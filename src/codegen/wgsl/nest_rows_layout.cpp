@@ -69,6 +69,12 @@ RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& 
       std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(256, target.invocations)));
   const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
   layout.columns = prefers_columns(kernel);
+  const auto& stages = kernel.nest.stages;
+  if (std::any_of(stages.begin(), stages.end(), scans)) {
+    // One invocation runs the columns of a row in order.
+    layout.rows = std::min<std::int64_t>(target.cpu ? 16 : 64, power_at_least(flat.rows));
+    return layout;
+  }
   if (target.cpu) {
     layout.lanes = 1;
     layout.rows = std::min<std::int64_t>(16, flat.rows);

@@ -50,5 +50,8 @@ RenderedKernel render_nest(const kernel::Kernel& kernel, const Target& target,
 /// over the result, else as a pass of its own.
 RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& target,
                                   const std::vector<bool>& writable);
+/// A sort.
+RenderedKernel render_sort(const kernel::Kernel& kernel, const Target& target,
+                           const std::vector<bool>& writable);
 
 }  // namespace tensorgrad::wgsl

@@ -1,0 +1,198 @@
+// What the renderer writes for adapters of every kind: the kernels of a GPU, on whatever adapter is
+// there, against the reference; and every text through Dawn's validation.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <unordered_map>
+
+#include "codegen/wgsl/program.h"
+#include "ops/sampling.h"
+#include "runtime/webgpu/device.h"
+#include "schedule/schedule.h"
+#include "tensorgrad/error.h"
+#include "tensorgrad/tensorgrad.h"
+
+namespace tensorgrad::webgpu {
+namespace {
+
+/// Values of a graph's outputs for its inputs, by a device that takes its adapter for `target`.
+std::vector<RefArray> run(WebGpuDevice& device, const wgsl::Target& target, const Graph& graph,
+                          const std::vector<RefArray>& operands) {
+  const Plan plan = make_plan(graph, wgsl::schedule_target(target));
+  const auto program =
+      load(device.context().shared_from_this(), target, plan, wgsl::Renderer(wgsl::render));
+  std::unordered_map<std::string, std::vector<std::byte>> bytes;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    bytes[graph.inputs[i].node().attr<InputAttr>().name] = testing::bytes_of(operands[i]);
+  }
+  std::vector<std::span<const std::byte>> inputs;
+  for (const PlanBuffer& b : plan.buffers) {
+    if (b.kind == BufferKind::input) inputs.emplace_back(bytes.at(b.name));
+  }
+  const auto completion = program->run(inputs, {});
+  std::unordered_map<std::string, RefArray> by_name;
+  std::size_t next = 0;
+  for (const PlanBuffer& b : plan.buffers) {
+    if (b.kind != BufferKind::output) continue;
+    const auto out = completion->output(next++);
+    by_name[b.name] = interpret(prim::data({b.shape, b.dtype}, {out.begin(), out.end()}));
+  }
+  std::vector<RefArray> results;
+  for (const Named& output : graph.outputs) results.push_back(by_name.at(output.name));
+  return results;
+}
+
+/// The adapter here, taken for a GPU.
+class WebGpuKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = unavailable(); !reason.empty()) GTEST_SKIP() << reason;
+    device_ = std::dynamic_pointer_cast<WebGpuDevice>(open_device("webgpu"));
+    target_ = device_->context().adapter().target();
+    target_.cpu = false;
+    // Barriers cost a software adapter much for each invocation.
+    target_.invocations = 64;
+    target_.workgroup_bytes = 2048;
+  }
+
+  /// Compares the outputs of a graph with the reference; elements differ by at most `tolerance`.
+  void expect_agreement(const Graph& graph, const std::vector<RefArray>& operands,
+                        double tolerance) {
+    const std::vector<RefArray> actual = run(*device_, target_, graph, operands);
+    std::unordered_map<const Node*, const RefArray*> values;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      values[&graph.inputs[i].node()] = &operands[i];
+    }
+    std::vector<Tensor> outputs;
+    for (const Named& output : graph.outputs) outputs.push_back(output.value);
+    const std::vector<RefArray> expected =
+        interpret(outputs, [&](const Node& leaf) { return *values.at(&leaf); });
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      SCOPED_TRACE(graph.outputs[o].name);
+      ASSERT_EQ(actual[o].data.size(), expected[o].data.size());
+      for (std::size_t i = 0; i < actual[o].data.size(); ++i) {
+        const double a = actual[o].data[i];
+        const double e = expected[o].data[i];
+        if (a == e || (std::isnan(a) && std::isnan(e))) continue;
+        ASSERT_LE(std::fabs(a - e), tolerance) << "element " << i << " is " << a << ", not " << e;
+      }
+    }
+  }
+
+  std::shared_ptr<WebGpuDevice> device_;
+  wgsl::Target target_;
+};
+
+/// Inputs of a graph with random values in [-2, 2].
+Tensor add_input(Graph& graph, std::vector<RefArray>& values, const Type& type) {
+  testing::Rng rng(graph.inputs.size() + 1);
+  graph.inputs.push_back(
+      prim::input(InputRole::input, fmt::format("x{}", graph.inputs.size()), type));
+  values.push_back(testing::draw(type, -2, 2, rng));
+  return graph.inputs.back();
+}
+
+TEST_F(WebGpuKernels, ScansByAWorkgroupARowAndByPartsOfARow) {
+  using kernel::Combiner;
+  Graph graph;
+  std::vector<RefArray> values;
+  const auto add = [&](Combiner combiner, const Type& type, int axis, bool reverse) {
+    const Tensor x = add_input(graph, values, type);
+    // Values that occur often, and NaN now and then.
+    for (double& v : values.back().data) v = std::round(4 * v) / 4;
+    if (type.dtype == DType::f32 && combiner != Combiner::sum && values.back().data.size() > 900) {
+      values.back().data[700] = std::nan("");
+    }
+    graph.outputs.push_back({fmt::format("{} of {}", kernel::name(combiner), to_string(type)),
+                             prim::scan(combiner, x, axis, reverse)});
+  };
+  for (const Combiner c :
+       {Combiner::sum, Combiner::max, Combiner::min, Combiner::argmax, Combiner::argmin}) {
+    add(c, {{3, 1000}, DType::f32}, 1, false);
+    add(c, {{70, 5}, DType::f32}, 0, true);
+    add(c, {{2, 9000}, DType::f32}, 1, c == Combiner::max);
+    add(c, {{2, 300}, DType::i32}, 1, true);
+    add(c, {{31, 3}, DType::u32}, 0, false);
+  }
+  add(Combiner::prod, {{2, 40}, DType::i32}, 1, false);
+  expect_agreement(graph, values, 1e-3);
+  const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
+  std::size_t passes = 0;
+  for (const kernel::Kernel& k : plan.kernels) {
+    passes += wgsl::render(k, target_, std::vector<bool>(k.args.size())).passes.size();
+  }
+  EXPECT_GT(passes, plan.kernels.size());  // some rows are in parts
+}
+
+TEST_F(WebGpuKernels, SortsInWorkgroupMemoryAndByMerging) {
+  Graph graph;
+  std::vector<RefArray> values;
+  for (const DType dtype : {DType::f32, DType::i32, DType::u32}) {
+    for (const auto& [shape, axis] : {std::pair<Shape, int>{{5, 7}, 1},
+                                      {{1, 1}, 1},
+                                      {{130, 3}, 0},
+                                      {{2, 256}, 1},
+                                      {{2, 257}, 1},
+                                      {{1500, 2}, 0}}) {
+      for (const bool descending : {false, true}) {
+        const Tensor x = add_input(graph, values, {shape, dtype});
+        if (dtype == DType::f32) {
+          for (std::size_t i = 0; i < values.back().data.size(); ++i) {
+            double& v = values.back().data[i];
+            v = i % 11 == 3 ? std::nan("") : i % 13 == 5 ? -0.0 : std::round(32 * v) / 32;
+          }
+        }
+        const std::string name = fmt::format("{} {}", to_string(x.shape()), graph.outputs.size());
+        graph.outputs.push_back({name, prim::sort(x, axis, descending)});
+        graph.outputs.push_back({name + "i", prim::argsort(x, axis, descending)});
+      }
+    }
+  }
+  expect_agreement(graph, values, 0);
+}
+
+TEST(WebGpuValidation, TakesTheKernelsOfEveryOp) {
+  // The null backend checks what it is given, and runs nothing: no driver is needed.
+  std::shared_ptr<Context> context;
+  try {
+    const auto instance = std::make_shared<const Instance>(Library::open());
+    context = Context::open(std::make_shared<const Adapter>(instance, dawn::BackendType::null),
+                            {true, {}});
+  } catch (const DeviceError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const wgsl::Target least;  // what every adapter has
+  wgsl::Target software;
+  software.cpu = true;
+  std::set<std::string> seen;
+  for (const Op* op : registry()) {
+    SCOPED_TRACE(std::string(*op->name));
+    Graph graph;
+    for (const auto& sample : (*op->samples)()) {
+      std::vector<Tensor> operands;
+      for (const Type& type : sample.operands) {
+        const std::string name = fmt::format("x{}", graph.inputs.size());
+        operands.push_back(prim::input(InputRole::input, name, type));
+        graph.inputs.push_back(operands.back());
+      }
+      const std::string name = fmt::format("y{}", graph.outputs.size());
+      graph.outputs.push_back({name, testing::apply(*op, sample, operands)});
+    }
+    if (graph.outputs.empty()) continue;
+    for (const wgsl::Target& target : {least, software}) {
+      const Plan plan = make_plan(graph, wgsl::schedule_target(target));
+      std::vector<Shader> shaders;
+      const wgsl::Program program = wgsl::make_program(plan, target);
+      for (const wgsl::Module& m : program.modules) {
+        if (seen.insert(m.text).second) shaders.push_back({m.name, m.text, m.writable});
+      }
+      EXPECT_NO_THROW(context->compile(shaders));
+    }
+  }
+  EXPECT_GT(seen.size(), registry().size());
+}
+
+}  // namespace
+}  // namespace tensorgrad::webgpu
