@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "codegen/llvm/function_builder.h"
 #include "codegen/llvm/math.h"
+#include "codegen/llvm/share.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::llvm_ir {
@@ -62,7 +64,7 @@ Rendered merge(std::string name, std::initializer_list<const Rendered*> operands
 }  // namespace
 
 ExpressionRenderer::ExpressionRenderer(const kernel::Kernel& kernel, Writer& writer)
-    : kernel_(kernel), writer_(writer) {}
+    : kernel_(kernel), stored_(stored_buffers(kernel)), writer_(writer) {}
 
 void ExpressionRenderer::bind_loop(int var, Rendered value) { loops_[var] = std::move(value); }
 
@@ -212,7 +214,7 @@ void ExpressionRenderer::store(int depth, DType dtype, const std::string& value,
 Rendered ExpressionRenderer::render_load(const ExprNode& node) {
   const Rendered place = address(node.buffer, node.index);
   Rendered result = place;
-  if (kernel_.args[static_cast<std::size_t>(node.buffer)].written) {
+  if (stored_[static_cast<std::size_t>(node.buffer)]) {
     result.fragile = true;
     result.depth = writer_.depth();
   }
@@ -275,6 +277,17 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
   return index;
 }
 
+std::string ExpressionRenderer::opaque(double infinity) {
+  std::string& name = opaque_[infinity];
+  if (name.empty()) {
+    const std::string_view variable = infinity < 0 ? "@tg.lowest" : "@tg.highest";
+    declarations_.insert(
+        fmt::format("{} = internal global float {}\n", variable, literal(DType::f32, infinity)));
+    name = writer_.assign(0, fmt::format("load float, ptr {}", variable));
+  }
+  return name;
+}
+
 Rendered ExpressionRenderer::render_node(Expr expr) {
   const ExprNode& node = kernel_.pool.node(expr);
   switch (node.fn) {
@@ -304,6 +317,12 @@ Rendered ExpressionRenderer::render_node(Expr expr) {
     if (arg < 0) continue;
     const Rendered& operand = exprs_.at(arg);
     args.push_back(operand.name);
+    const ExprNode& part = kernel_.pool.node(Expr{arg});
+    if (node.fn == Fn::select && part.fn == Fn::constant && std::isinf(part.value)) {
+      // LLVM would take the running maximum out of max(running, select(c, x, -infinity)), and then
+      // not make vectors of it.
+      args.back() = opaque(part.value);
+    }
     result = merge({}, {&result, &operand});
   }
   result.name = operation(result.depth, node, args);

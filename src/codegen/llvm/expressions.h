@@ -42,6 +42,9 @@ class ExpressionRenderer {
   /// Gives a loop variable its value.
   void bind_loop(int var, Rendered value);
   void unbind_loop(int var) { loops_.erase(var); }
+  const Rendered& loop(int var) const { return loops_.at(var); }
+  /// Gives an expression its value until the scope of the value is closed.
+  void bind_value(kernel::Expr expr, Rendered value) { exprs_[expr.id] = std::move(value); }
   /// Says how accumulator `slot` of `stage` is read.
   void bind_accumulator(int stage, int slot, std::function<Rendered()> read);
 
@@ -71,6 +74,7 @@ class ExpressionRenderer {
   Rendered render_range(const kernel::ExprNode& node);
   Rendered render_index_value(const kernel::ExprNode& node);
   Rendered render_division(const kernel::IndexNode& node);
+  std::string opaque(double infinity);
   std::string operation(int depth, const kernel::ExprNode& node,
                         const std::vector<std::string>& args);
   std::string convert(int depth, DType from, DType to, const std::string& value);
@@ -84,7 +88,9 @@ class ExpressionRenderer {
   void collect(kernel::Index index, std::vector<kernel::Expr>& exprs) const;
 
   const kernel::Kernel& kernel_;
+  std::vector<bool> stored_;  ///< whether the nest writes the buffer
   Writer& writer_;
+  std::map<double, std::string> opaque_;
   std::map<int, Rendered> loops_;
   std::map<std::pair<int, int>, std::function<Rendered()>> accumulators_;
   std::unordered_map<std::int32_t, Rendered> exprs_, indices_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/llvm/function_builder.h"
 
 namespace tensorgrad::llvm_ir {
@@ -28,7 +30,8 @@ bool NestRenderer::Running::indexed() const {
   return accumulator->combiner == Combiner::argmax || accumulator->combiner == Combiner::argmin;
 }
 
-NestRenderer::NestRenderer(const Kernel& kernel) : kernel_(kernel), expressions_(kernel, writer_) {}
+NestRenderer::NestRenderer(const Kernel& kernel)
+    : kernel_(kernel), split_(split_loop(kernel)), expressions_(kernel, writer_) {}
 
 std::int64_t NestRenderer::points(const Stage& stage) const {
   std::int64_t result = 1;
@@ -37,7 +40,7 @@ std::int64_t NestRenderer::points(const Stage& stage) const {
 }
 
 std::pair<std::string, std::string> NestRenderer::bounds(int var) const {
-  if (!kernel_.nest.outer.empty() && kernel_.nest.outer.front() == var) return {"%begin", "%end"};
+  if (var == split_) return {"%begin", "%end"};
   return {"0", fmt::format("{}", extent(var))};
 }
 
@@ -78,6 +81,12 @@ void NestRenderer::render(Order order) {
   if (order == Order::block) {
     run_blocks();
     return;
+  }
+  for (const SavedValue& item : values_to_save(kernel_)) {
+    const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(item.stage)];
+    const auto loop =
+        std::find_if(stage.loops.begin(), stage.loops.end(), [&](int var) { return !unit(var); });
+    saved_.push_back({item, *loop, writer_.allocate("float", item.elements)});
   }
   const int opened = open_all(kernel_.nest.outer);
   run_stages_by_row();
@@ -121,7 +130,7 @@ void NestRenderer::run_stages_by_row() {
   for (std::size_t i = 0; i < kernel_.nest.stages.size(); ++i) {
     const Stage& stage = kernel_.nest.stages[i];
     if (stage.accumulators.empty()) {
-      store_stage(stage);
+      store_stage(static_cast<int>(i));
     } else if (stage.stores.empty()) {
       reduce_by_row(static_cast<int>(i));
     } else {
@@ -130,12 +139,40 @@ void NestRenderer::run_stages_by_row() {
   }
 }
 
-void NestRenderer::store_stage(const Stage& stage) {
+void NestRenderer::store_stage(int index) {
+  const Stage& stage = kernel_.nest.stages[static_cast<std::size_t>(index)];
   if (points(stage) == 0) return;
   const int opened = open_all(stage.loops);
+  recall(index);
   do_stores(stage);
+  save(index);
   for (int i = 0; i < opened; ++i) close();
   expressions_.memory_changed();
+}
+
+void NestRenderer::recall(int stage) {
+  const auto& loops = kernel_.nest.stages[static_cast<std::size_t>(stage)].loops;
+  for (const Saved& saved : saved_) {
+    if (saved.item.stage >= stage) continue;
+    if (std::find(loops.begin(), loops.end(), saved.loop) == loops.end()) continue;
+    const int depth = writer_.depth();
+    expressions_.bind_value(saved.item.value,
+                            {expressions_.load(depth, DType::f32, place_of(saved)), depth, false});
+  }
+}
+
+std::string NestRenderer::place_of(const Saved& saved) {
+  return writer_.assign(writer_.depth(),
+                        fmt::format("getelementptr inbounds float, ptr {}, i64 {}", saved.array,
+                                    expressions_.loop(saved.loop).name));
+}
+
+void NestRenderer::save(int stage) {
+  for (const Saved& saved : saved_) {
+    if (saved.item.stage != stage) continue;
+    const Rendered value = expressions_.render(saved.item.value);
+    expressions_.store(writer_.depth(), DType::f32, value.name, place_of(saved));
+  }
 }
 
 void NestRenderer::do_stores(const Stage& stage) {
@@ -252,8 +289,8 @@ void NestRenderer::accumulate(Running& running, bool widened) {
       assign(fmt::format("select i1 {}, i32 {}, i32 {}", better, narrow, running.position));
 }
 
-void NestRenderer::reduce_innermost(int var, const std::string& begin, const std::string& end,
-                                    std::vector<Running>& running) {
+void NestRenderer::reduce_innermost(int stage, int var, const std::string& begin,
+                                    const std::string& end, std::vector<Running>& running) {
   std::vector<Running> inner = running;
   for (Running& item : inner) {
     if (item.wide) item.value = literal(DType::f32, 0);
@@ -261,7 +298,9 @@ void NestRenderer::reduce_innermost(int var, const std::string& begin, const std
   const std::string name = writer_.open_loop(begin, end, 1, carry(inner, true));
   expressions_.bind_loop(var, {name, writer_.depth(), false});
   uncarry(inner, names_of(writer_.carried()));
+  recall(stage);
   for (Running& item : inner) accumulate(item, false);
+  save(stage);
   close(values(inner));
   const int depth = writer_.depth();
   for (std::size_t i = 0; i < running.size(); ++i) {
@@ -277,22 +316,22 @@ void NestRenderer::reduce_innermost(int var, const std::string& begin, const std
   }
 }
 
-void NestRenderer::reduce_loops(const std::vector<int>& loops, std::size_t level,
+void NestRenderer::reduce_loops(int stage, const std::vector<int>& loops, std::size_t level,
                                 std::vector<Running>& running) {
   const int var = loops[level];
   const bool last = level + 1 == loops.size();
   if (last && extent(var) <= block) {
-    reduce_innermost(var, "0", fmt::format("{}", extent(var)), running);
+    reduce_innermost(stage, var, "0", fmt::format("{}", extent(var)), running);
     return;
   }
   const std::string end = fmt::format("{}", extent(var));
   const std::string name = writer_.open_loop("0", end, last ? block : 1, carry(running, false));
   uncarry(running, names_of(writer_.carried()));
   if (last) {
-    reduce_innermost(var, name, block_end(name, end, block), running);
+    reduce_innermost(stage, var, name, block_end(name, end, block), running);
   } else {
     expressions_.bind_loop(var, {name, writer_.depth(), false});
-    reduce_loops(loops, level + 1, running);
+    reduce_loops(stage, loops, level + 1, running);
   }
   close(values(running));
 }
@@ -370,7 +409,7 @@ void NestRenderer::reduce_by_row(int index) {
   if (loops.empty()) {
     for (Running& item : running) accumulate(item, false);
   } else if (count > 0) {
-    reduce_loops(loops, 0, running);
+    reduce_loops(index, loops, 0, running);
   }
   bind_running(index, running);
 }

@@ -9,13 +9,14 @@
 
 #include "codegen/llvm/expressions.h"
 #include "codegen/llvm/render.h"
+#include "codegen/llvm/share.h"
 #include "codegen/llvm/writer.h"
 #include "kernel/kernel.h"
 
 namespace tensorgrad::llvm_ir {
 
-/// Writes the body of the function that runs a kernel's nest over [%begin, %end) of its outermost
-/// loop.
+/// Writes the body of the function that runs a kernel's nest over [%begin, %end) of its
+/// `split_loop`.
 class NestRenderer {
  public:
   explicit NestRenderer(const kernel::Kernel& kernel);
@@ -33,10 +34,17 @@ class NestRenderer {
     bool indexed() const;           ///< argmax or argmin
   };
 
+  /// A saved value with its array and the loop that counts its elements.
+  struct Saved {
+    SavedValue item;
+    int loop;
+    std::string array;
+  };
+
   std::int64_t extent(int var) const { return kernel_.loops[static_cast<std::size_t>(var)].extent; }
   std::int64_t points(const kernel::Stage& stage) const;
   bool unit(int var) const { return extent(var) == 1; }
-  /// Bounds of a loop: [%begin, %end) for the outermost.
+  /// Bounds of a loop: [%begin, %end) for the one that is split.
   std::pair<std::string, std::string> bounds(int var) const;
   void open(int var);
   void close(const std::vector<std::string>& next = {});
@@ -52,15 +60,20 @@ class NestRenderer {
                   std::vector<Running>& running);
   std::vector<Running> start(const kernel::Stage& stage, bool always_wide) const;
   void bind_running(int index, const std::vector<Running>& running);
-  void reduce_loops(const std::vector<int>& loops, std::size_t level,
+  void reduce_loops(int stage, const std::vector<int>& loops, std::size_t level,
                     std::vector<Running>& running);
-  void reduce_innermost(int var, const std::string& begin, const std::string& end,
+  void reduce_innermost(int stage, int var, const std::string& begin, const std::string& end,
                         std::vector<Running>& running);
   std::vector<Carried> carry(const std::vector<Running>& running, bool innermost) const;
   void uncarry(std::vector<Running>& running, const std::vector<std::string>& names) const;
   std::vector<std::string> values(const std::vector<Running>& running) const;
   void accumulate(Running& running, bool widened);
-  void store_stage(const kernel::Stage& stage);
+  void store_stage(int index);
+  /// Reads the values of this row that earlier stages have saved.
+  void recall(int stage);
+  /// Saves those that later stages read.
+  void save(int stage);
+  std::string place_of(const Saved& saved);
   void do_stores(const kernel::Stage& stage);
 
   void run_tiles();
@@ -69,8 +82,10 @@ class NestRenderer {
   void open_tile(const std::string& first, const std::string& size);
 
   const kernel::Kernel& kernel_;
+  int split_;
   Writer writer_;
   ExpressionRenderer expressions_;
+  std::vector<Saved> saved_;
   std::string tile_offset_;  ///< position within the tile of the open tile loop
 };
 

@@ -99,8 +99,11 @@ std::string ExpressionRenderer::combine(int depth, Combiner combiner, DType dtyp
     case Combiner::min:
       if (dtype == DType::bool_) return assign(is_max ? "or" : "and");
       if (dtype == DType::f32) {
-        return call(depth, type, is_max ? "llvm.maximum.f32" : "llvm.minimum.f32",
-                    {{type, running}, {type, value}});
+        // Which zero of two is larger does not matter, and costs as much as the rest.
+        const std::string_view function = is_max ? "llvm.maximum.f32" : "llvm.minimum.f32";
+        declarations_.insert(fmt::format("declare float @{}(float, float)\n", function));
+        return writer_.assign(
+            depth, fmt::format("call nsz float @{}(float {}, float {})", function, running, value));
       }
       return call(
           depth, type,

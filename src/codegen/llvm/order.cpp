@@ -1,10 +1,12 @@
 // Chooses which loop of a nest runs innermost, from the strides of its loads and stores.
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "codegen/llvm/render.h"
+#include "kernel/visit.h"
 
 namespace tensorgrad::llvm_ir {
 namespace {
@@ -149,6 +151,67 @@ int crossing_loop(const Kernel& kernel) {
     }
   }
   return -1;
+}
+
+int split_loop(const Kernel& kernel) {
+  // Enough parts for many threads; an outer loop keeps what they write apart.
+  constexpr std::int64_t plenty = 16;
+  int best = -1;
+  for (const int var : kernel.nest.outer) {
+    const auto extent = [&](int loop) {
+      return kernel.loops[static_cast<std::size_t>(loop)].extent;
+    };
+    if (best < 0 || (extent(best) < plenty && extent(var) > extent(best))) best = var;
+  }
+  return best;
+}
+
+std::int64_t split_extent(const Kernel& kernel) {
+  const int var = split_loop(kernel);
+  return var < 0 ? 1 : kernel.loops[static_cast<std::size_t>(var)].extent;
+}
+
+bool can_split(const Kernel& kernel) {
+  for (const Stage& stage : kernel.nest.stages) {
+    for (const auto& store : stage.stores) {
+      if (store.accumulate) return false;  // its iterations run in order
+    }
+  }
+  return !kernel.nest.outer.empty();
+}
+
+std::optional<Footprint> footprint(const Kernel& kernel, int loop, int buffer) {
+  const std::int64_t extent = kernel.loops[static_cast<std::size_t>(loop)].extent;
+  std::optional<Footprint> result;
+  std::int64_t last = 0;
+  bool apart = true;
+  const auto touch = [&](Index index) {
+    const auto step = stride(kernel, index, loop);
+    if (!step || *step <= 0 || (result && result->step != *step)) {
+      apart = false;
+      return;
+    }
+    const IndexNode& node = kernel.pool.node(index);
+    const std::int64_t high = node.hi - *step * (extent - 1);
+    if (!result) {
+      result = {node.lo, *step};
+      last = high;
+    }
+    result->first = std::min(result->first, node.lo);
+    last = std::max(last, high);
+  };
+  for (const Stage& stage : kernel.nest.stages) {
+    kernel::for_each_part(
+        kernel.pool, kernel::roots(stage), [](const IndexNode&) {},
+        [&](const ExprNode& node) {
+          if (node.fn == Fn::load && node.buffer == buffer) touch(node.index);
+        });
+    for (const auto& store : stage.stores) {
+      if (store.buffer == buffer) touch(store.index);
+    }
+  }
+  if (!apart || !result || last - result->first >= result->step) return std::nullopt;
+  return result;
 }
 
 }  // namespace tensorgrad::llvm_ir

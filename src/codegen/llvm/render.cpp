@@ -6,6 +6,7 @@
 
 #include "codegen/llvm/math.h"
 #include "codegen/llvm/nest.h"
+#include "codegen/llvm/share.h"
 
 namespace tensorgrad::llvm_ir {
 namespace {
@@ -22,19 +23,21 @@ constexpr std::string_view helper_intrinsics[] = {
     "declare double @llvm.fmuladd.f64(double, double, double)\n",
 };
 
-std::string parameter(const kernel::BufferArg& arg, std::size_t index) {
+std::string parameter(const kernel::BufferArg& arg, bool stored, std::size_t index) {
   std::string text = "ptr noalias";
   const auto bytes = arg.elements * static_cast<std::int64_t>(info(arg.dtype).bytes);
   if (bytes > 0) text += fmt::format(" dereferenceable({})", bytes);
-  if (!arg.written) text += " readonly";
+  if (!stored) text += " readonly";
   return text + fmt::format(" %b{}", index);
 }
 
 }  // namespace
 
 std::string render(const kernel::Kernel& kernel, std::string_view entry) {
-  NestRenderer nest(kernel);
-  nest.render(choose_order(kernel));
+  const kernel::Kernel shared = share_loops(kernel);
+  NestRenderer nest(shared);
+  nest.render(choose_order(shared));
+  const std::vector<bool> stored = stored_buffers(kernel);
 
   std::string text;
   std::set<std::string> declarations = nest.expressions().declarations();
@@ -50,7 +53,7 @@ std::string render(const kernel::Kernel& kernel, std::string_view entry) {
   std::string arguments;
   std::string addresses;
   for (std::size_t i = 0; i < kernel.args.size(); ++i) {
-    parameters += parameter(kernel.args[i], i) + ", ";
+    parameters += parameter(kernel.args[i], stored[i], i) + ", ";
     arguments += fmt::format("ptr %b{}, ", i);
     addresses += fmt::format(
         "  %slot{0} = getelementptr inbounds ptr, ptr %args, i64 {0}\n"

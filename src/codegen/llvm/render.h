@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,10 +24,25 @@ Order choose_order(const kernel::Kernel& kernel);
 /// without such a loop.
 int crossing_loop(const kernel::Kernel& kernel);
 
+/// The outer loop that a nest is cut along; -1 without outer loops.
+int split_loop(const kernel::Kernel& kernel);
+/// The extent of that loop, or 1.
+std::int64_t split_extent(const kernel::Kernel& kernel);
+/// Whether parts of that loop may run at the same time, and in any order.
+bool can_split(const kernel::Kernel& kernel);
+
+/// Which elements of a buffer an iteration of a loop touches: iteration i, none outside of
+/// [first + i * step, first + (i + 1) * step).
+struct Footprint {
+  std::int64_t first = 0, step = 0;
+};
+/// Of the loads and stores of `buffer` in a loop nest; nothing where iterations may meet.
+std::optional<Footprint> footprint(const kernel::Kernel& kernel, int loop, int buffer);
+
 /// Renders the loop nest of `kernel` as a module that defines
 ///   void @ENTRY(ptr args, i64 begin, i64 end)
-/// where `args` is an array of the addresses of Kernel::args, and [begin, end) the part of the
-/// outermost loop to run (ignored by a nest without outer loops). The text depends on the kernel
+/// where `args` is an array of the addresses of Kernel::args, and [begin, end) the part of
+/// `split_loop` to run (ignored by a nest without outer loops). The text depends on the kernel
 /// alone, its name apart. Throws GraphError for a nest that reads what it does not define.
 std::string render(const kernel::Kernel& kernel, std::string_view entry);
 

@@ -66,13 +66,46 @@ using Integers = std::int32_t __attribute__((vector_size(lanes * sizeof(float)))
 }
 
 /// Scores to logits: s = scale * s + mask for `seen` of them, -infinity up to `padded`.
-void finish_scores(float* s, const float* mask, std::int64_t seen, std::int64_t padded,
-                   float scale) {
+TENSORGRAD_ROW void finish_scores(float* s, const float* mask, std::int64_t seen,
+                                  std::int64_t padded, float scale) {
   for (std::int64_t u = 0; u < seen; ++u) s[u] *= scale;
   if (mask != nullptr) {
     for (std::int64_t u = 0; u < seen; ++u) s[u] += mask[u];
   }
   std::fill(s + seen, s + padded, -std::numeric_limits<float>::infinity());
+}
+
+/// The largest of `count` numbers, a multiple of the lanes, NaN aside.
+TENSORGRAD_ROW float largest(const float* s, std::int64_t count) {
+  const Vector zero{};
+  Vector top = zero - std::numeric_limits<float>::infinity();
+  for (std::int64_t u = 0; u < count; u += lanes) {
+    Vector x;
+    load(x, s + u);
+    top = x > top ? x : top;
+  }
+  float result = top[0];
+  for (std::int64_t i = 1; i < lanes; ++i) result = std::max(result, top[i]);
+  return result;
+}
+
+TENSORGRAD_ROW void multiply(float* s, std::int64_t count, float factor) {
+  for (std::int64_t u = 0; u < count; ++u) s[u] *= factor;
+}
+
+TENSORGRAD_ROW float inner_product(const float* a, const float* b, std::int64_t count) {
+  Vector total{};
+  const std::int64_t whole = count / lanes * lanes;
+  for (std::int64_t i = 0; i < whole; i += lanes) {
+    Vector x;
+    Vector y;
+    load(x, a + i);
+    load(y, b + i);
+    total = total + x * y;
+  }
+  float result = sum_of(total);
+  for (std::int64_t i = whole; i < count; ++i) result += a[i] * b[i];
+  return result;
 }
 
 /// s = exp(s - shift); returns the sum. `count` is a multiple of the lanes.
@@ -171,11 +204,11 @@ class Point {
       const std::int64_t seen = score(start, rows);
       for (std::int64_t i = 0; i < rows; ++i) {
         float* s = scores_.row(i);
-        const float top = *std::max_element(s, s + seen);
+        const float top = largest(s, padded(seen));
         const float total = exponentials(s, padded(seen), top);
         const float factor = 1 / total;
         if (lse_) lse_.data[start + i] = top + std::log(total);
-        for (std::int64_t u = 0; u < seen; ++u) s[u] *= factor;
+        multiply(s, seen, factor);
       }
       if (out_) product(false, false, rows, a_.value_depth, seen, scores_, v_, 0, out_.from(start));
     }
@@ -202,7 +235,7 @@ class Point {
         for (std::int64_t i = 0; i < rows; ++i) {
           const float* out = out_.row(start + i);
           const float* dout = dout_.row(start + i);
-          const float delta = std::inner_product(out, out + a_.value_depth, dout, 0.0F);
+          const float delta = inner_product(out, dout, a_.value_depth);
           score_gradients(gradients_.row(i), scores_.row(i), padded(seen), delta,
                           static_cast<float>(a_.scale));
         }

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <mutex>
+#include <string_view>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "runtime/cpu/contraction.h"
+#include "runtime/disk_cache.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::cpu {
@@ -29,8 +34,29 @@ int hardware_threads() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+/// The number of threads that run programs: TENSORGRAD_THREADS, or all there are.
+int program_threads() {
+  const char* variable = std::getenv("TENSORGRAD_THREADS");
+  if (variable == nullptr || *variable == '\0') return hardware_threads();
+  constexpr int most = 1024;
+  const std::string_view text = variable;
+  int threads = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  if (problem != std::errc() || end != text.data() + text.size() || threads < 1 || threads > most) {
+    throw DeviceError(fmt::format(
+        "TENSORGRAD_THREADS is \"{}\"; it takes a number of threads from 1 to {}", text, most));
+  }
+  return threads;
+}
+
+bool is_set(const char* name) {
+  const char* variable = std::getenv(name);
+  return variable != nullptr && std::string_view(variable) == "1";
+}
+
 class CpuDevice final : public Device {
  public:
+  explicit CpuDevice(int threads) : pool_(std::make_shared<ThreadPool>(threads)) {}
   DeviceInfo info() const override {
     const Processor& processor = jit_.processor();
     const std::string vectors = processor.vector_bits == 512   ? "AVX-512"
@@ -44,10 +70,10 @@ class CpuDevice final : public Device {
              {"vector bits", std::to_string(processor.vector_bits)},
              {"LLVM", processor.llvm_version},
              {"oneDNN", contraction_library_version()},
-             {"threads for contractions", std::to_string(contraction_threads)}}};
+             {"threads in use", std::to_string(pool_->threads())}}};
   }
   std::unique_ptr<Executable> load(const Plan& plan) override {
-    return cpu::load(jit_, plan, hardware_threads(), contraction_threads);
+    return cpu::load(jit_, plan, hardware_threads(), pool_, poisons_);
   }
   Target target() const override { return {}; }
   std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
@@ -56,10 +82,9 @@ class CpuDevice final : public Device {
   }
 
  private:
-  /// One, because a barrier between threads of a busy machine costs more than most contractions
-  /// take. A larger number works; it is the only switch.
-  static constexpr int contraction_threads = 1;
-  Jit jit_;
+  Jit jit_{DiskCache::folder_from_environment()};
+  std::shared_ptr<ThreadPool> pool_;
+  bool poisons_ = is_set("TENSORGRAD_POISON");
 };
 
 }  // namespace
@@ -87,6 +112,8 @@ void Buffer::read(std::size_t offset, std::span<std::byte> data) const {
 
 std::string unavailable() { return ""; }
 
-std::shared_ptr<Device> open() { return std::make_shared<CpuDevice>(); }
+std::shared_ptr<Device> open() { return open(program_threads()); }
+
+std::shared_ptr<Device> open(int threads) { return std::make_shared<CpuDevice>(threads); }
 
 }  // namespace tensorgrad::cpu

@@ -6,14 +6,18 @@
 
 #include "runtime/cpu/jit.h"
 #include "runtime/cpu/memory.h"
+#include "runtime/cpu/thread_pool.h"
 #include "runtime/device.h"
 
 namespace tensorgrad::cpu {
 
 /// "" if this processor can run kernels, else what is missing.
 std::string unavailable();
-/// Opens the device. Throws DeviceError.
+/// Opens the device. Throws DeviceError, also where TENSORGRAD_THREADS is no number of threads.
+/// With TENSORGRAD_POISON=1 its programs poison their memory, for tests.
 std::shared_ptr<Device> open();
+/// The same with `threads` threads that run programs, the caller's included.
+std::shared_ptr<Device> open(int threads);
 
 /// Device memory, which is host memory here.
 class Buffer final : public DeviceBuffer {
@@ -29,7 +33,9 @@ class Buffer final : public DeviceBuffer {
   Memory memory_;
 };
 
-/// Makes `plan` ready to run. `compile_threads` compile kernels, `threads` run a contraction.
-std::unique_ptr<Executable> load(Jit& jit, const Plan& plan, int compile_threads, int threads);
+/// Makes `plan` ready to run on the threads of `pool`. `compile_threads` compile kernels. Where it
+/// `poisons`, memory holds NaN until a kernel writes it, so that what reads it before shows.
+std::unique_ptr<Executable> load(Jit& jit, const Plan& plan, int compile_threads,
+                                 std::shared_ptr<ThreadPool> pool, bool poisons = false);
 
 }  // namespace tensorgrad::cpu

@@ -9,9 +9,9 @@
 #include <mutex>
 
 #include "codegen/llvm/render.h"
-#include "runtime/cpu/contraction.h"
 #include "runtime/cpu/device.h"
-#include "runtime/cpu/sort.h"
+#include "runtime/cpu/prepare.h"
+#include "runtime/cpu/scratch.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::cpu {
@@ -71,16 +71,19 @@ class CpuCompletion final : public Completion {
   std::vector<Range> outputs_;
 };
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + Memory::alignment - 1) / Memory::alignment * Memory::alignment;
+Source source_of(const kernel::Kernel& kernel) {
+  return {kernel.name, llvm_ir::render(kernel, Jit::entry_name)};
 }
 
 class CpuExecutable final : public Executable {
  public:
-  CpuExecutable(Jit& jit, const Plan& plan, int compile_threads, int threads) {
-    prepare_kernels(jit, plan, compile_threads, threads);
+  CpuExecutable(Jit& jit, const Plan& plan, int compile_threads,
+                std::shared_ptr<ThreadPool> threads, bool poisons)
+      : threads_(std::move(threads)) {
+    prepare_kernels(jit, plan, compile_threads);
     place_buffers(plan);
     resolve(plan);
+    if (poisons) find_fresh(plan);
   }
 
   std::unique_ptr<Completion> run(std::span<const std::span<const std::byte>> inputs,
@@ -103,14 +106,13 @@ class CpuExecutable final : public Executable {
   std::string source(std::size_t kernel) const override {
     const Kernel& item = kernels_.at(kernel);
     std::string text;
-    if (item.contraction) {
-      text = fmt::format("; {}{}\n", item.sorts ? "" : "oneDNN ", item.contraction->description());
-    }
+    if (item.how.contraction) text = fmt::format("; {}\n", item.how.contraction->description());
+    if (item.parts_code) text += item.parts_source.text + "\n";
     return text + item.source.text;
   }
 
   std::size_t allocated_bytes() const override {
-    std::size_t total = arena_.bytes() + constants_.bytes() + copies_.bytes() + scratch_.bytes();
+    std::size_t total = arena_.bytes() + constants_.bytes() + copies_.bytes();
     for (const Range& output : outputs_) total += aligned(output.bytes);
     return total;
   }
@@ -119,15 +121,15 @@ class CpuExecutable final : public Executable {
   struct Kernel {
     Source source;  ///< empty without a nest
     std::shared_ptr<const Code> code;
-    std::unique_ptr<ContractionRunner> contraction;
-    bool sorts = false;       ///< `contraction` is a sort
-    std::int64_t extent = 1;  ///< of the outermost loop
+    Source parts_source;  ///< of the first of two stages
+    std::shared_ptr<const Code> parts_code;
+    Prepared how;
   };
   struct Step {
-    Entry entry;
-    ContractionRunner* contraction;
+    const Kernel* kernel;
     std::size_t args;  ///< first slot of the address table
-    std::int64_t extent;
+    std::byte* scratch;
+    std::vector<Range> fresh;  ///< poisoned before: slots of the address table and their bytes
   };
   /// A slot of the address table that changes from run to run.
   struct Patch {
@@ -138,28 +140,28 @@ class CpuExecutable final : public Executable {
     Range place;
   };
 
-  void prepare_kernels(Jit& jit, const Plan& plan, int compile_threads, int threads) {
+  void prepare_kernels(Jit& jit, const Plan& plan, int compile_threads) {
     std::vector<Source> sources;
+    kernels_.reserve(plan.kernels.size());
     for (const kernel::Kernel& kernel : plan.kernels) {
       Kernel& item = kernels_.emplace_back();
-      if (kernel.contraction) item.contraction = make_contraction(kernel, threads);
-      if (kernel.sort) item.contraction = make_sort(kernel);
-      item.sorts = kernel.sort.has_value();
+      item.how = prepare(kernel, threads_->threads());
       if (kernel.nest.stages.empty()) continue;
-      item.source = {kernel.name, llvm_ir::render(kernel, Jit::entry_name)};
-      if (!kernel.nest.outer.empty()) {
-        item.extent = kernel.loops[static_cast<std::size_t>(kernel.nest.outer.front())].extent;
-      }
-      sources.push_back(item.source);
+      const auto& stages = item.how.stages;
+      if (stages) sources.push_back(item.parts_source = source_of(stages->parts));
+      sources.push_back(item.source = source_of(stages ? stages->rest : kernel));
     }
     const auto code = jit.compile(sources, compile_threads);
     auto next = code.begin();
-    std::size_t scratch = 0;
     for (Kernel& item : kernels_) {
+      if (!item.parts_source.text.empty()) item.parts_code = *next++;
       if (!item.source.text.empty()) item.code = *next++;
-      if (item.contraction) scratch = std::max(scratch, item.contraction->scratch_bytes());
     }
-    scratch_ = Memory(scratch, "the working memory of contractions");
+    std::vector<std::size_t> scratch;
+    for (const Dispatch& dispatch : plan.dispatches) {
+      scratch.push_back(kernels_[static_cast<std::size_t>(dispatch.kernel)].how.scratch_bytes);
+    }
+    scratch_ = place_scratch(plan, scratch);
   }
 
   void place_buffers(const Plan& plan) {
@@ -195,7 +197,7 @@ class CpuExecutable final : public Executable {
     }
     copy_bytes_ = copies;
     if (any_copies_) copies_ = Memory(copies, "the inputs of a program");
-    arena_ = Memory(static_cast<std::size_t>(plan.arena_bytes), "the temporaries of a program");
+    arena_ = Memory(scratch_.arena_bytes, "the temporaries of a program");
     constants_ = Memory(constants, "the constants of a program");
     pool_ = std::make_shared<OutputPool>(output_bytes_);
     constexpr std::size_t kept_blocks = 4;
@@ -237,8 +239,8 @@ class CpuExecutable final : public Executable {
     states_ = state;
     for (const Dispatch& dispatch : plan.dispatches) {
       const Kernel& kernel = kernels_[static_cast<std::size_t>(dispatch.kernel)];
-      steps_.push_back({kernel.code ? kernel.code->entry() : nullptr, kernel.contraction.get(),
-                        table_.size(), kernel.extent});
+      std::byte* scratch = arena_.data() + scratch_.offsets[steps_.size()];
+      steps_.push_back({&kernel, table_.size(), scratch, {}});
       for (const int id : dispatch.buffers) {
         const auto buffer = static_cast<std::size_t>(id);
         const Patch patch{table_.size(), number[buffer]};
@@ -258,8 +260,53 @@ class CpuExecutable final : public Executable {
         }
         table_.push_back(fixed[buffer]);
       }
+      if (!kernel.how.stages) continue;
+      for (const std::int64_t bytes : kernel.how.stages->bytes) {
+        table_.push_back(scratch);
+        scratch += aligned(static_cast<std::size_t>(bytes));
+      }
     }
     addresses_.resize(std::max(inputs_.size(), states_));
+  }
+
+  /// Finds what each step is the first to write, to be poisoned: arguments that it does not read,
+  /// and that do not take the place of one that it reads.
+  void find_fresh(const Plan& plan) {
+    poisons_ = true;
+    std::vector<bool> used(plan.buffers.size(), false);
+    for (std::size_t d = 0; d < plan.dispatches.size(); ++d) {
+      const std::vector<int>& ids = plan.dispatches[d].buffers;
+      const auto& args = plan.kernels[static_cast<std::size_t>(plan.dispatches[d].kernel)].args;
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(ids[i])];
+        const bool known = used[static_cast<std::size_t>(ids[i])];
+        used[static_cast<std::size_t>(ids[i])] = true;
+        const bool is_private =
+            buffer.kind == BufferKind::temp || buffer.kind == BufferKind::output;
+        if (known || !is_private || !args[i].written) continue;
+        const auto overlaps = [&](std::size_t j) {
+          const PlanBuffer& other = plan.buffers[static_cast<std::size_t>(ids[j])];
+          return other.kind == BufferKind::temp && buffer.kind == BufferKind::temp &&
+                 other.offset < buffer.offset + buffer.bytes() &&
+                 buffer.offset < other.offset + other.bytes();
+        };
+        bool is_fresh = true;
+        for (std::size_t j = 0; j < ids.size(); ++j) {
+          if (j != i && args[j].read && overlaps(j)) is_fresh = false;
+        }
+        if (!is_fresh) continue;
+        steps_[d].fresh.push_back({steps_[d].args + i, static_cast<std::size_t>(buffer.bytes())});
+      }
+    }
+  }
+
+  void poison(const Step& step) {
+    constexpr int all_ones = 0xFF;  // NaN in a float
+    const std::size_t bytes = step.kernel->how.scratch_bytes;
+    if (bytes > 0) std::memset(step.scratch, all_ones, bytes);
+    for (const Range& item : step.fresh) {
+      if (item.bytes > 0) std::memset(table_[item.offset], all_ones, item.bytes);
+    }
   }
 
   void bind_inputs(std::span<const std::span<const std::byte>> inputs) {
@@ -297,6 +344,50 @@ class CpuExecutable final : public Executable {
     for (const Patch& patch : state_patches_) table_[patch.slot] = addresses_[patch.source];
   }
 
+  void run_step(const Step& step) {
+    if (poisons_) poison(step);
+    const Kernel& kernel = *step.kernel;
+    void* const* args = table_.data() + step.args;
+    const Entry entry = kernel.code ? kernel.code->entry() : nullptr;
+    const bool follows = !kernel.how.parts.empty();
+    if (kernel.how.contraction) run_blocks(step, args, follows ? entry : nullptr);
+    if (entry == nullptr || follows) return;
+    if (kernel.parts_code) run_nest(kernel.parts_code->entry(), kernel.how.parts_cut, args);
+    run_nest(entry, kernel.how.cut, args);
+  }
+
+  void run_nest(Entry entry, const Cut& cut, void* const* args) {
+    if (cut.chunks == 1) {
+      entry(args, 0, cut.extent);
+      return;
+    }
+    threads_->run(cut.chunks, [&](std::int64_t chunk, int) {
+      const std::int64_t begin = chunk * cut.chunk;
+      entry(args, begin, std::min(begin + cut.chunk, cut.extent));
+    });
+  }
+
+  /// The contraction's blocks, each followed by its part of the nest while it is in the cache.
+  void run_blocks(const Step& step, void* const* args, Entry entry) {
+    ContractionRunner& contraction = *step.kernel->how.contraction;
+    const auto run = [&](std::int64_t block, int slot) {
+      const auto number = static_cast<std::size_t>(block);
+      std::byte* own = step.scratch + contraction.shared_bytes() +
+                       static_cast<std::size_t>(slot) * contraction.own_bytes();
+      contraction.run_block(number, args, {step.scratch, own}, slot);
+      if (entry == nullptr) return;
+      const Part& part = step.kernel->how.parts[number];
+      entry(args, part.begin, part.end);
+    };
+    const std::size_t blocks = contraction.blocks().size();
+    if (blocks == 1) {
+      run(0, 0);
+    } else {
+      threads_->run(static_cast<std::int64_t>(blocks), run);
+    }
+    contraction.finish(args, {step.scratch, nullptr});
+  }
+
   template <class Around>
   std::unique_ptr<Completion> run_with(std::span<const std::span<const std::byte>> inputs,
                                        std::span<DeviceBuffer* const> states, Around around) {
@@ -308,16 +399,12 @@ class CpuExecutable final : public Executable {
       table_[patch.slot] = const_cast<std::byte*>(result->output(patch.source).data());
     }
     for (const Step& step : steps_) {
-      around(step, [&] {
-        void* const* args = table_.data() + step.args;
-        if (step.contraction != nullptr) step.contraction->run(args, scratch_.data());
-        // The whole range on this thread; a pool of threads would split it here.
-        if (step.entry != nullptr) step.entry(args, 0, step.extent);
-      });
+      around(step, [&] { run_step(step); });
     }
     return result;
   }
 
+  std::shared_ptr<ThreadPool> threads_;
   std::vector<Kernel> kernels_;
   std::vector<Step> steps_;
   std::vector<void*> table_;
@@ -328,15 +415,18 @@ class CpuExecutable final : public Executable {
   std::vector<Range> outputs_;
   std::size_t output_bytes_ = 0, copy_bytes_ = 0;
   bool any_copies_ = false;
-  Memory arena_, constants_, scratch_, copies_;
+  bool poisons_ = false;
+  ScratchPlan scratch_;
+  Memory arena_, constants_, copies_;
   std::shared_ptr<OutputPool> pool_;
   std::mutex mutex_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executable> load(Jit& jit, const Plan& plan, int compile_threads, int threads) {
-  return std::make_unique<CpuExecutable>(jit, plan, compile_threads, threads);
+std::unique_ptr<Executable> load(Jit& jit, const Plan& plan, int compile_threads,
+                                 std::shared_ptr<ThreadPool> pool, bool poisons) {
+  return std::make_unique<CpuExecutable>(jit, plan, compile_threads, std::move(pool), poisons);
 }
 
 }  // namespace tensorgrad::cpu

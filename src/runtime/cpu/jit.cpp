@@ -24,6 +24,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "runtime/disk_cache.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::cpu {
@@ -189,8 +190,12 @@ int preferred_vector_bits() {
 
 class Jit::State {
  public:
-  State() : target(detect_target()), linker(std::make_shared<Linker>()) {
+  explicit State(const std::filesystem::path& folder)
+      : target(detect_target()), linker(std::make_shared<Linker>()), disk(folder) {
     processor = {llvm::sys::getHostCPUName().str(), preferred_vector_bits(), LLVM_VERSION_STRING};
+    compiler = fmt::format(
+        "cpu LLVM {} {} {} {} {} {}\n", LLVM_VERSION_STRING, target.getTargetTriple().str(),
+        target.getCPU(), target.getFeatures().getString(), processor.vector_bits, pass_pipeline());
     auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(target).create();
     if (!jit) {
       throw DeviceError("The CPU backend cannot start LLVM's JIT: " +
@@ -202,31 +207,46 @@ class Jit::State {
         [](llvm::Error error) { llvm::consumeError(std::move(error)); });
   }
 
-  std::shared_ptr<const Code> compile(const Source& source) {
-    Compiler compiler(target, processor.vector_bits, source);
-    compiler.optimise();
-    auto object = std::make_unique<llvm::SmallVectorMemoryBuffer>(
-        compiler.emit(llvm::CodeGenFileType::ObjectFile), source.name, false);
+  std::shared_ptr<const Code> make(const Source& source) {
+    const std::string key = compiler + source.text;
+    if (const auto known = disk.get(key)) {
+      const auto* bytes = reinterpret_cast<const char*>(known->data());
+      try {
+        auto code = link(source, llvm::SmallVector<char, 0>(bytes, bytes + known->size()));
+        ++from_disk;
+        return code;
+      } catch (const DeviceError&) {
+        // Not what this JIT writes: compiled anew and replaced below.
+      }
+    }
+    Compiler module(target, processor.vector_bits, source);
+    module.optimise();
+    llvm::SmallVector<char, 0> object = module.emit(llvm::CodeGenFileType::ObjectFile);
+    disk.put(key, std::as_bytes(std::span(object.data(), object.size())));
+    ++compiled;
+    return link(source, std::move(object));
+  }
+
+  std::shared_ptr<const Code> link(const Source& source, llvm::SmallVector<char, 0> bytes) {
+    auto object =
+        std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(bytes), source.name, false);
     const std::lock_guard lock(linker->mutex);
     auto& session = linker->jit->getExecutionSession();
     auto created = session.createJITDylib(fmt::format("kernel{}", linker->next++));
     if (!created) fail(source.name, llvm::toString(created.takeError()));
     llvm::orc::JITDylib& library = *created;
-    // Block copies and fmod are calls into the C library.
-    library.addGenerator(expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
-                                    linker->jit->getDataLayout().getGlobalPrefix()),
-                                source.name));
-    const auto link = [&] {
+    try {
+      // Block copies and fmod are calls into the C library.
+      library.addGenerator(expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+                                      linker->jit->getDataLayout().getGlobalPrefix()),
+                                  source.name));
       if (auto error = linker->jit->addObjectFile(library, std::move(object))) {
         fail(source.name, llvm::toString(std::move(error)));
       }
       const auto symbol = expect(
           linker->jit->lookup(library, llvm::StringRef(entry_name.data(), entry_name.size())),
           source.name);
-      return symbol.toPtr<Entry>();
-    };
-    try {
-      return std::make_shared<LinkedCode>(linker, library, link());
+      return std::make_shared<LinkedCode>(linker, library, symbol.toPtr<Entry>());
     } catch (const DeviceError&) {
       llvm::consumeError(session.removeJITDylib(library));
       throw;
@@ -243,14 +263,19 @@ class Jit::State {
   llvm::orc::JITTargetMachineBuilder target;
   Processor processor;
   std::shared_ptr<Linker> linker;
+  DiskCache disk;
+  std::string compiler;  ///< all that an object depends on besides its text
+  std::atomic<std::size_t> compiled{0}, from_disk{0}, from_memory{0};
   std::mutex mutex;  // of the cache
   std::unordered_map<std::string, std::shared_ptr<const Code>> cache;
 };
 
-Jit::Jit() : state_(std::make_unique<State>()) {}
+Jit::Jit(const std::filesystem::path& cache) : state_(std::make_unique<State>(cache)) {}
 Jit::~Jit() = default;
 
 const Processor& Jit::processor() const { return state_->processor; }
+
+JitCounts Jit::counts() const { return {state_->compiled, state_->from_disk, state_->from_memory}; }
 
 std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> sources,
                                                       int threads) {
@@ -263,8 +288,11 @@ std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> so
       const auto found = state_->cache.find(sources[i].text);
       if (found != state_->cache.end()) {
         result[i] = found->second;
+        ++state_->from_memory;
       } else if (first.emplace(sources[i].text, i).second) {
         missing.push_back(i);
+      } else {
+        ++state_->from_memory;
       }
     }
   }
@@ -274,7 +302,7 @@ std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> so
   const auto work = [&] {
     for (std::size_t i = next++; i < missing.size(); i = next++) {
       try {
-        result[missing[i]] = state_->compile(sources[missing[i]]);
+        result[missing[i]] = state_->make(sources[missing[i]]);
       } catch (...) {
         const std::lock_guard lock(problem_mutex);
         if (!problem) problem = std::current_exception();

@@ -1,7 +1,9 @@
 // Turns LLVM IR text into machine code for this processor.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,14 +35,20 @@ struct Source {
   std::string text;  ///< defines `Jit::entry_name`
 };
 
+/// How the modules asked for so far were come by.
+struct JitCounts {
+  std::size_t compiled = 0, from_disk = 0, from_memory = 0;
+};
+
 /// Compiles modules. Text that was compiled before is not compiled again. Thread-safe.
 class Jit {
  public:
   /// The function that each module defines.
   static constexpr std::string_view entry_name = "kernel";
 
-  /// Throws DeviceError where LLVM cannot make code for the processor.
-  Jit();
+  /// Compiled modules are kept in the folder `cache` from one process to the next, or not at all
+  /// without one. Throws DeviceError where LLVM cannot make code for the processor.
+  explicit Jit(const std::filesystem::path& cache = {});
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;
@@ -53,6 +61,7 @@ class Jit {
   /// The module as assembly of the processor.
   std::string assembly(const Source& source) const;
   const Processor& processor() const;
+  JitCounts counts() const;
 
  private:
   class State;

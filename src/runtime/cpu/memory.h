@@ -42,4 +42,9 @@ class Memory {
   std::size_t bytes_ = 0;
 };
 
+/// The next multiple of the alignment.
+inline std::size_t aligned(std::size_t bytes) {
+  return (bytes + Memory::alignment - 1) / Memory::alignment * Memory::alignment;
+}
+
 }  // namespace tensorgrad::cpu

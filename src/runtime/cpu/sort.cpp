@@ -59,11 +59,18 @@ void radix_sort(std::span<Item> items, std::span<Item> other) {
   if (from != items.data()) std::copy(from, from + items.size(), items.data());
 }
 
-class SortRunner final : public ContractionRunner {
+class SortRunner final : public WholeRunner {
  public:
   SortRunner(const Sort& sort, DType dtype) : sort_(sort), dtype_(dtype) {}
 
-  void run(void* const* args, std::byte* scratch) override {
+  std::string description() const override { return is_long() ? "radix sort" : "sort"; }
+
+  std::size_t own_bytes() const override {
+    return static_cast<std::size_t>(sort_.length) * sizeof(Item) * (is_long() ? 2 : 1);
+  }
+
+ private:
+  void run_whole(void* const* args, std::byte* scratch) override {
     switch (dtype_) {
       case DType::f32:
         return run_as<float>(args, scratch);
@@ -74,14 +81,6 @@ class SortRunner final : public ContractionRunner {
         return run_as<std::uint32_t>(args, scratch);
     }
   }
-
-  std::string description() const override { return is_long() ? "radix sort" : "sort"; }
-
-  std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(sort_.length) * sizeof(Item) * (is_long() ? 2 : 1);
-  }
-
- private:
   bool is_long() const { return static_cast<std::size_t>(sort_.length) >= shortest_radix; }
 
   template <class T>

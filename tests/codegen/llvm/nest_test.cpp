@@ -273,8 +273,9 @@ void check_scan(std::int64_t outer, std::int64_t length, std::int64_t inner, boo
   std::vector<void*> args{in.data()};
   if (!in_place) args.push_back(sum_values.data());
   args.insert(args.end(), {top_values.data(), place_values.data(), totals.data()});
-  run_kernel(b.kernel, args, 0, outer / 2);
-  run_kernel(b.kernel, args, outer / 2, outer);
+  const std::int64_t end = llvm_ir::split_extent(b.kernel);
+  run_kernel(b.kernel, args, 0, end / 2);
+  run_kernel(b.kernel, args, end / 2, end);
   const std::vector<float>& got = in_place ? in : sum_values;
   for (std::int64_t o = 0; o < outer; ++o) {
     for (std::int64_t n = 0; n < inner; ++n) {
@@ -570,7 +571,7 @@ TEST(LlvmNest, TransposesRunInBlocks) {
     EXPECT_EQ(choose_order(b.kernel), Order::block);
     auto a = random_values(static_cast<std::size_t>(size), 16);
     std::vector<float> out(a.size(), 9.0F);
-    const std::int64_t end = batched ? batch : rows;
+    const std::int64_t end = llvm_ir::split_extent(b.kernel);
     run_kernel(b.kernel, {a.data(), out.data()}, 0, 1);
     run_kernel(b.kernel, {a.data(), out.data()}, 1, end);
     for (std::size_t k = 0; k < out.size(); ++k) {

@@ -21,17 +21,13 @@ inline cpu::Source source_of(const kernel::Kernel& kernel) {
   return {kernel.name, llvm_ir::render(kernel, cpu::Jit::entry_name)};
 }
 
-/// Runs the part [begin, end) of the outermost loop; all of it by default.
+/// Runs the part [begin, end) of the loop that is split; all of it by default.
 inline void run_kernel(const kernel::Kernel& kernel, const std::vector<void*>& args,
                        std::int64_t begin = 0, std::int64_t end = -1) {
   kernel::verify(kernel);
   const cpu::Source source = source_of(kernel);
   const auto code = test_jit().compile({&source, 1}, 1);
-  if (end < 0) {
-    end = kernel.nest.outer.empty()
-              ? 1
-              : kernel.loops[static_cast<std::size_t>(kernel.nest.outer.front())].extent;
-  }
+  if (end < 0) end = llvm_ir::split_extent(kernel);
   code.front()->entry()(args.data(), begin, end);
 }
 

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "io/temp_folder.h"
+#include "runtime/disk_cache.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::cpu {
@@ -35,6 +40,48 @@ TEST(Jit, CompilesManyAtOnceAndEqualTextOnce) {
   EXPECT_NE(code[1]->entry(), code[2]->entry());
   const Source again{"another name", storing(3)};
   EXPECT_EQ(jit.compile({&again, 1}, 1).front()->entry(), code[3]->entry());
+}
+
+TEST(Jit, KeepsObjectsOnDisk) {
+  const test::TempFolder folder;
+  const std::vector<Source> sources{{"a", storing(1)}, {"b", storing(2)}, {"c", storing(1)}};
+  const auto run = [&](const std::vector<Source>& wanted) {
+    Jit jit(folder.path());
+    const auto code = jit.compile(wanted, 2);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(storing(result_of(*code[i])), wanted[i].text);
+    }
+    return jit.counts();
+  };
+  JitCounts counts = run(sources);
+  EXPECT_EQ(counts.compiled, 2U);
+  EXPECT_EQ(counts.from_disk, 0U);
+  EXPECT_EQ(counts.from_memory, 1U);
+  counts = run({sources[0], sources[1], {"d", storing(3)}});
+  EXPECT_EQ(counts.compiled, 1U);
+  EXPECT_EQ(counts.from_disk, 2U);
+  // Files that are damaged, and one that is sound but holds no object.
+  bool first = true;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    std::string text(std::filesystem::file_size(file), '\0');
+    std::ifstream(file.path(), std::ios::binary)
+        .read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (first) {
+      const auto start = text.find("cpu LLVM");
+      const auto end = text.find("ret void\n}\n") + 11;
+      ASSERT_LT(start, end);
+      ASSERT_TRUE(
+          DiskCache(folder.path()).put(text.substr(start, end - start), test::to_bytes("?")));
+      first = false;
+    } else {
+      std::filesystem::resize_file(file, text.size() / 2);
+    }
+  }
+  counts = run(sources);
+  EXPECT_EQ(counts.compiled, 2U);
+  counts = run(sources);
+  EXPECT_EQ(counts.compiled, 0U);
+  EXPECT_EQ(counts.from_disk, 2U);
 }
 
 TEST(Jit, CodeOutlivesTheCompiler) {

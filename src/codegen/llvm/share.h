@@ -1,0 +1,28 @@
+// What several stages of a nest compute alike.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel/kernel.h"
+
+namespace tensorgrad::llvm_ir {
+
+/// The kernel with equal loops of different stages made one, so that what two stages compute alike
+/// is one expression.
+kernel::Kernel share_loops(const kernel::Kernel& kernel);
+
+/// Which buffers the nest itself stores to, by argument.
+std::vector<bool> stored_buffers(const kernel::Kernel& kernel);
+
+/// Values of a row that one stage computes and later ones read again.
+struct SavedValue {
+  kernel::Expr value;
+  int stage = -1;             ///< computes it
+  std::int64_t elements = 0;  ///< of the row
+};
+/// The values that are dear enough to be saved: they call a function, and their stages run over one
+/// loop that is short enough.
+std::vector<SavedValue> values_to_save(const kernel::Kernel& kernel);
+
+}  // namespace tensorgrad::llvm_ir
