@@ -131,8 +131,8 @@ struct GroupNorm {
   double eps;
   TENSORGRAD_FIELDS(g, b)
 
-  /// Throws ValueError unless `groups` divides d.
-  GroupNorm(std::int64_t groups, std::int64_t d, GroupNormOptions options = {},
+  /// Throws ValueError unless `group_count` divides d.
+  GroupNorm(std::int64_t group_count, std::int64_t d, GroupNormOptions options = {},
             Site site = Site::current());
   Tensor operator()(const Tensor& x, Site site = Site::current()) const;
 };
@@ -152,8 +152,8 @@ struct MultiHeadAttention {
   MultiHeadAttentionOptions options;
   TENSORGRAD_FIELDS(q, k, v, out)
 
-  /// Throws ValueError unless `heads` divides d.
-  MultiHeadAttention(std::int64_t d, std::int64_t heads, MultiHeadAttentionOptions chosen = {},
+  /// Throws ValueError unless `head_count` divides d.
+  MultiHeadAttention(std::int64_t d, std::int64_t head_count, MultiHeadAttentionOptions chosen = {},
                      Site site = Site::current());
   /// `mask` as AttentionOptions::mask, broadcast to [..., heads, T, S].
   Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -225,8 +225,8 @@ struct AttentionOptions {
   double dropout = 0;  ///< of the weights, while training
 };
 /// softmax(q k^T * scale + mask) v for q [..., T, d], k [..., S, d], v [..., S, e].
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {},
-                 Site site = Site::current());
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options = {}, Site site = Site::current());
 
 // ---- losses --------------------------------------------------------------------------------------
 

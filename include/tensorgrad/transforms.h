@@ -410,7 +410,7 @@ class BatchedArguments {
   Tensor add(const Tensor& argument, int axis);
 
   std::vector<Axis> axes_;
-  std::size_t count_, next_ = 0;
+  std::size_t next_ = 0;
   Site site_;
   std::optional<std::int64_t> size_;
   std::vector<Tensor> elements_, batched_;

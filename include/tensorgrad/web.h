@@ -41,7 +41,7 @@ class Models {
  public:
   using Make = std::function<Model(const Options&)>;
   /// `make` is called when a page asks for the model. Throws GraphError for a name used twice.
-  void add(std::string name, Make make);
+  void add(std::string name, const Make& make);
   const std::map<std::string, Make, std::less<>>& all() const { return models_; }
 
  private:

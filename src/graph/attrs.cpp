@@ -118,6 +118,9 @@ std::string to_string(const Attrs& attrs) {
     std::string operator()(const InputAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const NameAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const IndexAttr& a) const { return fmt::format("{}", a.index); }
+    std::string operator()(const AttentionAttr& a) const {
+      return fmt::format("scale={}{}", a.scale, a.causal ? ", causal" : "");
+    }
     std::string operator()(const BufferAttr& a) const { return "`" + a.name + "`"; }
     std::string operator()(const CustomAttr&) const { return ""; }
   };

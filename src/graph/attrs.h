@@ -124,6 +124,14 @@ struct IndexAttr {
   auto tie() const { return std::tie(index); }
 };
 
+/// Attention: scores are `scale` times the products of queries and keys; where `causal`, a query
+/// sees the keys up to its own position.
+struct AttentionAttr {
+  double scale = 1;
+  bool causal = false;
+  auto tie() const { return std::tie(scale, causal); }
+};
+
 /// The derivative of a `custom` node.
 struct CustomAttr {
   std::shared_ptr<const CustomRule> rule;
@@ -133,7 +141,7 @@ struct CustomAttr {
 using Attrs =
     std::variant<std::monostate, AxesAttr, ShapeAttr, SliceAttr, PadAttr, AxisAttr, GatherAttr,
                  ScanAttr, SortAttr, DotAttr, ConvAttr, ConstantAttr, DTypeAttr, DataAttr,
-                 InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr>;
+                 InputAttr, NameAttr, IndexAttr, CustomAttr, BufferAttr, AttentionAttr>;
 
 bool operator==(const Attrs& a, const Attrs& b);  // bitwise on doubles: -0 != 0, NaN == NaN
 std::size_t hash(const Attrs& attrs);

@@ -1,9 +1,11 @@
 // Bytes and floating operations of a kernel.
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "kernel/kernel.h"
@@ -68,7 +70,13 @@ std::int64_t distinct(const Kernel& kernel, Index index) {
   return std::min(trips, n.hi - n.lo + 1);
 }
 
-std::int64_t matmul_operand(const std::vector<std::int64_t>& extents, const Access& access) {
+std::vector<std::int64_t> join(std::initializer_list<std::vector<std::int64_t>> lists) {
+  std::vector<std::int64_t> result;
+  for (const auto& list : lists) result.insert(result.end(), list.begin(), list.end());
+  return result;
+}
+
+std::int64_t strided_elements(const std::vector<std::int64_t>& extents, const Access& access) {
   std::int64_t result = 1;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     if (access.strides.at(i) != 0) result = saturating_mul(result, extents[i]);
@@ -77,10 +85,46 @@ std::int64_t matmul_operand(const std::vector<std::int64_t>& extents, const Acce
 }
 
 std::int64_t add_contraction(const Matmul& c, Traffic& traffic) {
-  traffic.read(c.lhs.buffer, matmul_operand({c.batch, c.m, c.k}, c.lhs));
-  traffic.read(c.rhs.buffer, matmul_operand({c.batch, c.k, c.n}, c.rhs));
-  traffic.write(c.out.buffer, matmul_operand({c.batch, c.m, c.n}, c.out));
-  return saturating_mul(2, product({c.batch, c.m, c.n, c.k}));
+  traffic.read(c.lhs.buffer, strided_elements(join({c.batch, {c.m}, c.k}), c.lhs));
+  traffic.read(c.rhs.buffer, strided_elements(join({c.batch, c.k, {c.n}}), c.rhs));
+  traffic.write(c.out.buffer, strided_elements(join({c.batch, {c.m, c.n}}), c.out));
+  return saturating_mul(2, product({c.batches(), c.m, c.n, c.depth()}));
+}
+
+std::int64_t add_contraction(const Attention& c, Traffic& traffic) {
+  const auto read = [&](const Access& access, std::vector<std::int64_t> last) {
+    if (access.buffer < 0) return;
+    traffic.read(access.buffer, strided_elements(join({c.batch, std::move(last)}), access));
+  };
+  const auto write = [&](const Access& access, std::vector<std::int64_t> last) {
+    if (access.buffer < 0) return;
+    traffic.write(access.buffer, strided_elements(join({c.batch, std::move(last)}), access));
+  };
+  const bool forward = c.mode == Attention::Mode::forward;
+  read(c.q, {c.queries, c.depth});
+  read(c.k, {c.keys, c.depth});
+  read(c.v, {c.keys, c.value_depth});
+  read(c.mask, {c.queries, c.keys});
+  if (forward) {
+    write(c.out, {c.queries, c.value_depth});
+    write(c.lse, {c.queries});
+  } else {
+    read(c.out, {c.queries, c.value_depth});
+    read(c.lse, {c.queries});
+    read(c.dout, {c.queries, c.value_depth});
+    write(c.dq, {c.queries, c.depth});
+    write(c.dk, {c.keys, c.depth});
+    write(c.dv, {c.keys, c.value_depth});
+  }
+  // Scores that count; forward multiplies by q and v, backward forms s, dp, dq, dk and dv.
+  std::int64_t scores = saturating_mul(c.queries, c.keys);
+  if (c.causal) {
+    const std::int64_t square = std::min(c.queries, c.keys);
+    scores = square * (square + 1) / 2 + (c.queries - square) * c.keys;
+  }
+  const std::int64_t per_score =
+      forward ? c.depth + c.value_depth : 3 * c.depth + 2 * c.value_depth;
+  return saturating_mul(2, product({product(c.batch), scores, per_score}));
 }
 
 std::int64_t add_contraction(const Conv& c, Traffic& traffic) {

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernel/print.h"
@@ -57,6 +60,13 @@ double neutral(Combiner combiner, DType dtype) {
   return 1;
 }
 
+std::int64_t Matmul::batches() const {
+  return std::accumulate(batch.begin(), batch.end(), std::int64_t{1}, std::multiplies<>());
+}
+std::int64_t Matmul::depth() const {
+  return std::accumulate(k.begin(), k.end(), std::int64_t{1}, std::multiplies<>());
+}
+
 namespace {
 
 std::string_view mode_name(Conv::Mode mode) {
@@ -81,6 +91,20 @@ std::string access_text(const Access& access) {
 std::string contraction_text(const Matmul& c) {
   return fmt::format("matmul batch {} m {} n {} k {}\n  lhs {}\n  rhs {}\n  out {}\n", c.batch, c.m,
                      c.n, c.k, access_text(c.lhs), access_text(c.rhs), access_text(c.out));
+}
+
+std::string contraction_text(const Attention& c) {
+  std::string text =
+      fmt::format("attention {} batch {} queries {} keys {} depth {} value depth {} scale {}{}\n",
+                  c.mode == Attention::Mode::forward ? "forward" : "backward", c.batch, c.queries,
+                  c.keys, c.depth, c.value_depth, c.scale, c.causal ? " causal" : "");
+  const std::pair<const char*, const Access*> accesses[] = {
+      {"q", &c.q},     {"k", &c.k},       {"v", &c.v},   {"mask", &c.mask}, {"out", &c.out},
+      {"lse", &c.lse}, {"dout", &c.dout}, {"dq", &c.dq}, {"dk", &c.dk},     {"dv", &c.dv}};
+  for (const auto& [name, access] : accesses) {
+    if (access->buffer >= 0) text += fmt::format("  {} {}\n", name, access_text(*access));
+  }
+  return text;
 }
 
 std::string contraction_text(const Conv& c) {

@@ -76,12 +76,20 @@ struct Access {
   std::vector<std::int64_t> strides;
 };
 
-/// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], float. Strides of `lhs` are
-/// {b, m, k}, of `rhs` {b, k, n}, of `out` {b, m, n}; either the last or the one before it is 1 in
-/// each (a dimension of extent 1 does not count). A batch stride of 0 repeats an operand.
+/// out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], float, where b runs over the points of
+/// all `batch` dimensions and k over those of all `k` dimensions (outermost first; with none there
+/// is one point). Strides of `lhs` are {batch..., m, k...}, of `rhs` {batch..., k..., n}, of `out`
+/// {batch..., m, n}. In `lhs` m or the last k dimension has stride 1, in `rhs` the last k dimension
+/// or n, in `out` m or n (a dimension of extent 1 does not count). A stride of 0 in a batch or
+/// outer k dimension repeats an operand; places of `out` are distinct. The scheduler gives no batch
+/// or k dimension of extent 1 and none that could be merged with its neighbour.
 struct Matmul {
-  std::int64_t batch = 1, m = 1, n = 1, k = 1;
+  std::vector<std::int64_t> batch;
+  std::int64_t m = 1, n = 1;
+  std::vector<std::int64_t> k;
   Access lhs, rhs, out;
+  std::int64_t batches() const;  ///< points of the batch dimensions
+  std::int64_t depth() const;    ///< points of the k dimensions
 };
 
 /// A convolution over dense row-major buffers: x [N, G*I, spatial...], w [G*O, I, spatial...],
@@ -94,7 +102,35 @@ struct Conv {
   Access x, w, y;  ///< offsets only; strides are empty
 };
 
-using Contraction = std::variant<Matmul, Conv>;
+/// Scaled dot-product attention without its matrix of probabilities, for every point b of the
+/// `batch` dimensions, f32:
+///   s[t, u] = scale * (sum over d < depth of q[b, t, d] * k[b, u, d]) + mask[b, t, u]
+/// for t < queries, u < keys; where `causal` holds, only u <= t count and s is -infinity elsewhere.
+/// Without a mask `mask.buffer` is -1. Every row counts at least one finite s.
+///   lse[b, t]    = log(sum over u of exp(s[t, u]))          p[t, u] = exp(s[t, u] - lse[b, t])
+/// forward writes lse and, for e < value_depth, out, those of which the buffer is not -1:
+///   out[b, t, e] = sum over u of p[t, u] * v[b, u, e]
+/// backward reads q, k, v, mask, out, lse and dout and writes those of dq, dk and dv whose buffer
+/// is not -1:
+///   delta[t]     = sum over e of dout[b, t, e] * out[b, t, e]
+///   dp[t, u]     = sum over e of dout[b, t, e] * v[b, u, e]
+///   ds[t, u]     = scale * p[t, u] * (dp[t, u] - delta[t])
+///   dq[b, t, d]  = sum over u of ds[t, u] * k[b, u, d]
+///   dk[b, u, d]  = sum over t of ds[t, u] * q[b, t, d]
+///   dv[b, u, e]  = sum over t of p[t, u] * dout[b, t, e]
+/// Strides are {batch..., row, column}, of lse {batch..., row}; those of the last dimension are 1,
+/// 0 in a batch dimension or in a row of the mask repeats it (read operands only).
+struct Attention {
+  enum class Mode : std::uint8_t { forward, backward } mode = Mode::forward;
+  std::vector<std::int64_t> batch;
+  std::int64_t queries = 1, keys = 1, depth = 1, value_depth = 1;
+  double scale = 1;
+  bool causal = false;
+  Access q, k, v, mask, out, lse;
+  Access dout, dq, dk, dv;  ///< backward only; buffers are -1 in forward
+};
+
+using Contraction = std::variant<Matmul, Conv, Attention>;
 
 /// Sorts rows of `length` elements, stably. Strides are {outer, length, inner}: element k of row
 /// (o, i) of an access is buffer[offset + o * strides[0] + k * strides[1] + i * strides[2]]. NaN is
@@ -108,7 +144,7 @@ struct Sort {
 };
 
 /// One unit of work: a loop nest; or a contraction whose result is then read by the nest (its
-/// epilogue, possibly empty) as a load of buffer `out`; or a sort, without a nest.
+/// epilogue, possibly empty) as a load of buffer `out`; or attention or a sort, without a nest.
 struct Kernel {
   std::string name;  ///< for people: "contract 256x64x64 + add + relu"
   std::vector<BufferArg> args;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <variant>
 #include <vector>
@@ -59,35 +60,78 @@ class Verifier {
             access.offset, last, access.buffer, arg.elements);
   }
 
-  void check_strided(const char* what, const Access& access,
-                     const std::vector<std::int64_t>& extents, bool is_result) const {
-    require(access.strides.size() == 3, "{} of the matmul has {} strides, not 3", what,
-            access.strides.size());
+  using Extents = std::vector<std::int64_t>;
+
+  /// `dense` lists the dimensions of which one must have stride 1, `distinct` those over which a
+  /// stride of 0 is wrong.
+  void check_strided(const char* what, const char* kind, const Access& access,
+                     const Extents& extents, std::vector<std::size_t> dense, bool is_result) const {
+    require(access.strides.size() == extents.size(), "{} of the {} has {} strides, not {}", what,
+            kind, access.strides.size(), extents.size());
     std::int64_t last = access.offset;
     bool is_empty = false;
-    for (std::size_t i = 0; i < 3; ++i) {
-      require(extents[i] >= 0, "{} of the matmul has extent {}", what, extents[i]);
-      require(access.strides[i] >= 0, "{} of the matmul has stride {}", what, access.strides[i]);
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      require(extents[i] >= 0, "{} of the {} has extent {}", what, kind, extents[i]);
+      require(access.strides[i] >= 0, "{} of the {} has stride {}", what, kind, access.strides[i]);
       is_empty = is_empty || extents[i] == 0;
       last = checked_add(last, checked_mul(access.strides[i], extents[i] - 1));
     }
-    const bool is_dense =
-        extents[1] <= 1 || extents[2] <= 1 || access.strides[1] == 1 || access.strides[2] == 1;
-    require(is_dense, "{} of the matmul has strides ({}), neither of the last two is 1", what,
-            fmt::join(access.strides, ", "));
+    const bool is_dense = std::any_of(dense.begin(), dense.end(), [&](std::size_t i) {
+      return extents[i] <= 1 || access.strides[i] == 1;
+    });
+    require(is_dense, "{} of the {} has strides ({}), of which none in a row or a column is 1",
+            what, kind, fmt::join(access.strides, ", "));
     if (is_result) {
-      for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t i = 0; i < extents.size(); ++i) {
         require(extents[i] <= 1 || access.strides[i] != 0,
-                "the result of the matmul has a stride of 0 over an extent of {}", extents[i]);
+                "the result of the {} has a stride of 0 over an extent of {}", kind, extents[i]);
       }
     }
     check_operand(what, access, last, is_result, is_empty);
   }
 
+  static Extents join(std::initializer_list<Extents> lists) {
+    Extents result;
+    for (const Extents& list : lists) result.insert(result.end(), list.begin(), list.end());
+    return result;
+  }
+
   void check(const Matmul& c) const {
-    check_strided("lhs", c.lhs, {c.batch, c.m, c.k}, false);
-    check_strided("rhs", c.rhs, {c.batch, c.k, c.n}, false);
-    check_strided("out", c.out, {c.batch, c.m, c.n}, true);
+    const std::size_t m = c.batch.size();
+    const std::size_t deepest = m + c.k.size();
+    const auto either = [](std::size_t a, std::size_t b) { return std::vector{a, b}; };
+    // Without a k dimension the other one alone decides.
+    check_strided("lhs", "matmul", c.lhs, join({c.batch, {c.m}, c.k}), either(m, deepest), false);
+    check_strided("rhs", "matmul", c.rhs, join({c.batch, c.k, {c.n}}),
+                  either(c.k.empty() ? deepest : deepest - 1, deepest), false);
+    check_strided("out", "matmul", c.out, join({c.batch, {c.m, c.n}}), either(m, m + 1), true);
+  }
+
+  void check(const Attention& c) const {
+    require(kernel_.nest.stages.empty(), "an attention has an epilogue of {} stages",
+            kernel_.nest.stages.size());
+    const bool forward = c.mode == Attention::Mode::forward;
+    const auto check_one = [&](const char* what, const Access& access, const Extents& last,
+                               bool is_result, bool is_optional) {
+      if (is_optional && access.buffer < 0) return;
+      const Extents extents = join({c.batch, last});
+      check_strided(what, "attention", access, extents, {extents.size() - 1}, is_result);
+    };
+    check_one("q", c.q, {c.queries, c.depth}, false, false);
+    check_one("k", c.k, {c.keys, c.depth}, false, false);
+    check_one("v", c.v, {c.keys, c.value_depth}, false, false);
+    check_one("mask", c.mask, {c.queries, c.keys}, false, true);
+    check_one("out", c.out, {c.queries, c.value_depth}, forward, forward);
+    check_one("lse", c.lse, {c.queries}, forward, forward);
+    if (forward) {
+      require(c.dout.buffer < 0 && c.dq.buffer < 0 && c.dk.buffer < 0 && c.dv.buffer < 0,
+              "an attention that runs forward has gradients");
+      return;
+    }
+    check_one("dout", c.dout, {c.queries, c.value_depth}, false, false);
+    check_one("dq", c.dq, {c.queries, c.depth}, true, true);
+    check_one("dk", c.dk, {c.keys, c.depth}, true, true);
+    check_one("dv", c.dv, {c.keys, c.value_depth}, true, true);
   }
 
   void check(const Conv& c) const {

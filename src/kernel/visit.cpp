@@ -73,6 +73,9 @@ void for_each_part(const Pool& pool, Expr root,
 
 int result_buffer(const Contraction& contraction) {
   if (const auto* matmul = std::get_if<Matmul>(&contraction)) return matmul->out.buffer;
+  if (const auto* attention = std::get_if<Attention>(&contraction)) {
+    return attention->mode == Attention::Mode::forward ? attention->out.buffer : -1;
+  }
   const Conv& conv = std::get<Conv>(contraction);
   switch (conv.mode) {
     case Conv::Mode::forward:

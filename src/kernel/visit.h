@@ -29,7 +29,7 @@ void for_each_part(const Pool& pool, Expr root,
                    const std::function<void(const IndexNode&)>& visit_index,
                    const std::function<void(const ExprNode&)>& visit_expr);
 
-/// The buffer that a contraction writes.
+/// The buffer of a contraction's result; -1 for the gradients of attention, which are several.
 int result_buffer(const Contraction& contraction);
 
 }  // namespace tensorgrad::kernel

@@ -70,7 +70,7 @@ Tensor merge_heads(const Tensor& x, Site site) {
   return flatten(swap_axes(x, -2, -3, site), -2, -1, site);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options,
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                  Site site) {
   const SiteScope scope(site);
   for (const Tensor* t : {&q, &k, &v}) check_form("attention", *t, 2, "[..., T, d]", site);

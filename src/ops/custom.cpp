@@ -71,7 +71,7 @@ class BatchedRule : public CustomRule {
 
  private:
   struct Elements {
-    explicit Elements(std::initializer_list<Operands> lists) {
+    Elements(std::initializer_list<Operands> lists) {
       for (const Operands list : lists) {
         for (const Tensor& t : list) {
           batched.push_back(t);

@@ -131,6 +131,18 @@ Tensor conv_input_grad(const Tensor& dy, const Tensor& w, const ConvAttr& attr,
 Tensor conv_weight_grad(const Tensor& x, const Tensor& dy, const ConvAttr& attr,
                         const Site& site = Site::current());
 
+// attention (ops/attention.cpp): made by the schedule where a graph computes it in steps
+/// A result of attention over q [..., T, d], k [..., S, d], v [..., S, e] and, if it is defined,
+/// an additive mask [..., T, S]: out [..., T, e] or lse [..., T], the logarithm of the sum of the
+/// exponentials of a row of scores.
+Tensor attention(LowerAttention::Result result, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const Tensor& mask, const AttentionAttr& attr, const Site& site = Site::current());
+/// The gradient with respect to q, k or v, given that of out.
+Tensor attention_grad(LowerAttention::Result result, const Tensor& q, const Tensor& k,
+                      const Tensor& v, const Tensor& out, const Tensor& lse, const Tensor& dout,
+                      const Tensor& mask, const AttentionAttr& attr,
+                      const Site& site = Site::current());
+
 // indirection (ops/gather.cpp)
 /// out[a..., i..., b...] = x[a..., indices[i...], b...] along `axis`; an index out of range reads
 /// NaN (float) or 0.
@@ -172,6 +184,7 @@ std::span<const Op> scan_ops();
 std::span<const Op> sort_ops();
 std::span<const Op> contract_ops();
 std::span<const Op> conv_ops();
+std::span<const Op> attention_ops();
 std::span<const Op> gather_ops();
 std::span<const Op> random_ops();
 }  // namespace tensorgrad

@@ -11,7 +11,7 @@ std::span<const Op* const> registry() {
     std::vector<const Op*> all;
     for (auto family : {leaf_ops(), elementwise_ops(), view_ops(), slice_ops(), concat_ops(),
                         tag_ops(), custom_ops(), reduce_ops(), scan_ops(), sort_ops(),
-                        contract_ops(), conv_ops(), gather_ops(), random_ops()}) {
+                        contract_ops(), conv_ops(), attention_ops(), gather_ops(), random_ops()}) {
       for (const Op& op : family) all.push_back(&op);
     }
     return all;

@@ -88,6 +88,11 @@ struct LowerDot {};
 struct LowerConv {
   kernel::Conv::Mode mode;
 };
+/// Attention, or one of its gradients (AttentionAttr): a result of kernel::Attention. Operands are
+/// q, k, v and for gradients out, lse, dout; then the mask, if there is one.
+struct LowerAttention {
+  enum class Result : std::uint8_t { out, lse, dq, dk, dv } result;
+};
 /// out = zeros; for every element of `updates` in order: out[index] += update (scatter_add).
 /// `fn` gives the output index of element `index` of the updates, operand 1; where it is not valid
 /// the element is dropped. Indices are operand 0.
@@ -96,9 +101,9 @@ struct LowerScatter {
                const ReadOperand& read);
 };
 
-using Lowering =
-    std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat, LowerIndirect,
-                 LowerReduce, LowerScan, LowerSort, LowerDot, LowerConv, LowerScatter>;
+using Lowering = std::variant<LowerLeaf, LowerGenerate, LowerMap, LowerView, LowerConcat,
+                              LowerIndirect, LowerReduce, LowerScan, LowerSort, LowerDot, LowerConv,
+                              LowerAttention, LowerScatter>;
 
 // ---- rules ---------------------------------------------------------------------------------------
 

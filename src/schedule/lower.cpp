@@ -174,14 +174,18 @@ class GroupLowering : public LoweringBase {
     }
     for (int i : ids_) {
       if (is_contraction(i) || bound_.contains(i)) continue;
-      // Unrelated members share the outer loops position by position.
+      // Unrelated members share the outer loops position by position, extents of 1 apart.
       const Space& s = spaces_.at(i);
-      if (Shape(s.dims.begin(), s.dims.begin() + static_cast<std::ptrdiff_t>(s.out)) !=
-          Shape(row.dims.begin(), row.dims.begin() + static_cast<std::ptrdiff_t>(row.out))) {
-        throw Unfit{"unrelated index spaces"};
-      }
       bound_[i] = std::vector<int>(s.dims.size(), -1);
-      for (std::size_t d = 0; d < s.out; ++d) bound_[i][d] = outer_[d];
+      std::size_t r = 0;
+      for (std::size_t d = 0; d < s.out; ++d) {
+        if (s.dims[d] == 1) continue;
+        while (r < row.out && row.dims[r] == 1) ++r;
+        if (r == row.out || row.dims[r] != s.dims[d]) throw Unfit{"unrelated index spaces"};
+        bound_[i][d] = outer_[r++];
+      }
+      while (r < row.out && row.dims[r] == 1) ++r;
+      if (r != row.out) throw Unfit{"unrelated index spaces"};
     }
     for (int i : ids_) {
       if (!is_contraction(i)) check_binding(i);
@@ -361,61 +365,24 @@ class GroupLowering : public LoweringBase {
     const Node& n = it.value.node();
     Location out = s_.locations.at(&n);
     if (!it.stored) out = alias_for(it, out);
-    if (const auto* conv = lowering_as<LowerConv>(n)) {
-      out_.kernel.contraction = conv_of(n, *conv, out);
+    if (lowering_as<LowerConv>(n)) {
+      out_.kernel.contraction =
+          conv_of(s_, n, out, [this](int b, bool w) { return argument(b, w); });
+      contraction_arg_ = kernel::result_buffer(*out_.kernel.contraction);
     } else {
-      auto access = dot_access(n, [&](const Node& m) { return located(m); });
+      auto access = dot_access(n, out.strides, [&](const Node& m) { return located(m); });
       if (!access) {
         throw GraphError("schedule: a contraction's operand cannot be reached by strides.", n.site);
       }
       kernel::Matmul& m = access->matmul;
       m.lhs.buffer = argument(m.lhs.buffer);
       m.rhs.buffer = argument(m.rhs.buffer);
-      m.out = {argument(out.buffer, true), out.offset, {m.m * m.n, m.n, 1}};
+      m.out.buffer = argument(out.buffer, true);
+      m.out.offset = out.offset;
       contraction_arg_ = m.out.buffer;
       out_.kernel.contraction = m;
     }
     alias_ = out;
-  }
-
-  kernel::Conv conv_of(const Node& n, const LowerConv& l, const Location& out) {
-    const auto& a = n.attr<ConvAttr>();
-    kernel::Conv c;
-    c.mode = l.mode;
-    using Mode = kernel::Conv::Mode;
-    // Shapes of x, w, y in the order of the operands and the result.
-    const Shape& p = n.operand(0).shape();
-    const Shape& q = n.operand(1).shape();
-    const Shape& r = n.type.shape;
-    const Shape& x = l.mode == Mode::input_grad ? r : p;
-    const Shape& w = l.mode == Mode::weight_grad ? r : q;
-    const Shape& y = l.mode == Mode::forward ? r : l.mode == Mode::input_grad ? p : q;
-    c.batch = x[0];
-    c.groups = a.groups;
-    c.in_channels = x[1] / a.groups;
-    c.out_channels = w[0] / a.groups;
-    c.input.assign(x.begin() + 2, x.end());
-    c.kernel.assign(w.begin() + 2, w.end());
-    c.output.assign(y.begin() + 2, y.end());
-    c.stride = a.stride;
-    c.pad_low = a.pad_low;
-    c.pad_high = a.pad_high;
-    c.dilation = a.dilation;
-    const auto operand = [&](std::size_t i) {
-      const auto at = dense_access(n.operand(i), [&](const Node& m) { return located(m); });
-      if (!at) {
-        throw GraphError("schedule: a convolution's operand is not dense in memory.", n.site);
-      }
-      return kernel::Access{argument(s_.locations.at(at->first).buffer), at->second, {}};
-    };
-    kernel::Access first = operand(0);
-    kernel::Access second = operand(1);
-    kernel::Access result{argument(out.buffer, true), out.offset, {}};
-    contraction_arg_ = result.buffer;
-    c.x = l.mode == Mode::input_grad ? result : first;
-    c.w = l.mode == Mode::weight_grad ? result : second;
-    c.y = l.mode == Mode::forward ? result : l.mode == Mode::input_grad ? first : second;
-    return c;
   }
 
   // The result of a contraction that only the epilogue reads lies where the epilogue's first store
@@ -473,6 +440,7 @@ Lowered lower(const State& state, const std::vector<int>& items) {
   try {
     const auto kind = [&](int i) { return state.items[static_cast<std::size_t>(i)].kind; };
     const ItemKind first = kind(items[0]);
+    if (first == ItemKind::attention) return lower_attention(state, items);
     if (first == ItemKind::scatter) return lower_scatter(state, items);
     if (first == ItemKind::sort) return lower_sorts(state, items);
     if (std::any_of(items.begin(), items.end(), [&](int i) { return kind(i) == ItemKind::scan; })) {

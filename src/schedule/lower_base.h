@@ -50,7 +50,8 @@ class LoweringBase {
   std::vector<kernel::ExprNode> loads_of(const kernel::Stage& stage) const;
 };
 
-/// Groups with scans, of sorts, and of a scatter.
+/// Groups of the results of one attention, with scans, of sorts, and of a scatter.
+Lowered lower_attention(const State& s, const std::vector<int>& ids);
 Lowered lower_scans(const State& s, const std::vector<int>& ids);
 Lowered lower_sorts(const State& s, const std::vector<int>& ids);
 Lowered lower_scatter(const State& s, const std::vector<int>& ids);

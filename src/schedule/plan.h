@@ -17,6 +17,7 @@ struct Target {
   int max_buffers = std::numeric_limits<int>::max();  ///< arguments that a kernel may have
   std::int64_t alignment = 64;  ///< of a buffer's offset in the arena, in bytes
   std::int64_t bool_bytes = 1;  ///< bytes of a bool in device memory
+  bool attention = true;        ///< whether it has kernels of attention; else its steps stay
 };
 
 /// Where a plan buffer lives.

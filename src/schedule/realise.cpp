@@ -22,7 +22,8 @@ constexpr int depth_limit = 200;
 
 bool is_heavy(const Node& n) {
   return lowering_as<LowerReduce>(n) || lowering_as<LowerDot>(n) || lowering_as<LowerConv>(n) ||
-         lowering_as<LowerScatter>(n) || lowering_as<LowerScan>(n) || lowering_as<LowerSort>(n);
+         lowering_as<LowerAttention>(n) || lowering_as<LowerScatter>(n) ||
+         lowering_as<LowerScan>(n) || lowering_as<LowerSort>(n);
 }
 
 bool is_cheap(const Node& n) {
@@ -36,6 +37,7 @@ bool is_cheap(const Node& n) {
 ItemKind kind_of(const Node& n) {
   if (lowering_as<LowerReduce>(n)) return ItemKind::reduce;
   if (lowering_as<LowerDot>(n) || lowering_as<LowerConv>(n)) return ItemKind::contract;
+  if (lowering_as<LowerAttention>(n)) return ItemKind::attention;
   if (lowering_as<LowerScatter>(n)) return ItemKind::scatter;
   if (lowering_as<LowerScan>(n)) return ItemKind::scan;
   if (lowering_as<LowerSort>(n)) return ItemKind::sort;
@@ -44,9 +46,12 @@ ItemKind kind_of(const Node& n) {
 
 class Realiser {
  public:
-  Realiser(State& s, const std::unordered_set<const Node*>& forced, bool fuse_maps,
-           bool place_parts)
-      : s_(s), stored_(forced), fuse_maps_(fuse_maps), place_parts_(place_parts) {}
+  Realiser(State& s, const Prepared& prepared, bool fuse_maps, bool place_parts)
+      : s_(s),
+        stored_(prepared.stored),
+        layouts_(prepared.layouts),
+        fuse_maps_(fuse_maps),
+        place_parts_(place_parts) {}
 
   void run() {
     locate_leaves();
@@ -104,6 +109,7 @@ class Realiser {
     for (const Node* n : s_.order) {
       const bool boundary = s_.is_located(*n) || is_heavy(*n) || stored_.contains(n);
       if (is_heavy(*n)) stored_.insert(n);
+      if (!n->operands.empty() && boundary) limit_sources(*n);
       if (!fuse_maps_ && (lowering_as<LowerMap>(*n) || lowering_as<LowerIndirect>(*n) ||
                           lowering_as<LowerConcat>(*n))) {
         stored_.insert(n);
@@ -113,6 +119,7 @@ class Realiser {
         depth[n] = 0;
         continue;
       }
+      limit_sources(*n);
       double c = lowering_as<LowerMap>(*n) ? (is_cheap(*n) ? cheap_cost : transcendental_cost) : 0;
       int deepest = 0;
       const double elements = std::max<double>(1, static_cast<double>(numel(n->type.shape)));
@@ -155,6 +162,42 @@ class Realiser {
         copies[n] = uses;
       }
     }
+  }
+
+  // What computing an element of `n` in place reads.
+  std::unordered_set<const Node*> sources_below(const Node& n) const {
+    std::unordered_set<const Node*> found;
+    for (const Tensor& o : n.operands) {
+      if (s_.is_located(o.node()) || stored_.contains(&o.node())) {
+        found.insert(&o.node());
+      } else if (const auto at = sources_.find(&o.node()); at != sources_.end()) {
+        found.insert(at->second.begin(), at->second.end());
+      }
+    }
+    return found;
+  }
+
+  // Stores operands of `n` until it reads few enough buffers for a kernel that also writes one.
+  void limit_sources(const Node& n) {
+    if (lowering_as<LowerConcat>(n) && n.operands.size() > 2) return;  // a kernel for each part
+    const auto most = static_cast<std::size_t>(std::max(s_.max_buffers - 1, 1));
+    auto found = sources_below(n);
+    while (found.size() > most) {
+      const Node* widest = nullptr;
+      std::size_t width = 1;
+      for (const Tensor& o : n.operands) {
+        if (s_.is_located(o.node()) || stored_.contains(&o.node())) continue;
+        const auto at = sources_.find(&o.node());
+        if (at != sources_.end() && at->second.size() > width) {
+          widest = &o.node();
+          width = at->second.size();
+        }
+      }
+      if (!widest) break;  // each operand is one buffer: nothing is gained by storing it
+      stored_.insert(widest);
+      found = sources_below(n);
+    }
+    sources_[&n] = std::move(found);
   }
 
   void need(const Tensor& t) {
@@ -252,7 +295,9 @@ class Realiser {
 
   void place(const Node& n) {
     if (!s_.is_located(n)) {
-      s_.locations[&n] = dense(s_.add_temp(n.type.dtype, numel(n.type.shape)), 0, n.type.shape);
+      Location home = dense(s_.add_temp(n.type.dtype, numel(n.type.shape)), 0, n.type.shape);
+      if (const auto at = layouts_.find(&n); at != layouts_.end()) home.strides = at->second;
+      s_.locations[&n] = std::move(home);
     }
     if (lowering_as<LowerConcat>(n) && parts_placed_.insert(&n).second) place_parts_of(n);
   }
@@ -265,9 +310,10 @@ class Realiser {
     for (std::size_t d = 0; d < axis; ++d) contiguous = contiguous && n.type.shape[d] == 1;
     std::int64_t start = 0;
     for (const Tensor& part : n.operands) {
-      const Node& base = storage_node(part);
       const std::int64_t offset = whole.offset + start * whole.strides[axis];
       start += part.shape()[axis];
+      if (contiguous && place_parts_ && place_through_views(part, whole.buffer, offset)) continue;
+      const Node& base = storage_node(part);
       if (!contiguous || !place_parts_ || s_.is_located(base) || lowering_as<LowerView>(base) ||
           base.operands.empty() || part.size() == 0) {
         continue;
@@ -275,6 +321,20 @@ class Realiser {
       s_.locations[&base] = dense(whole.buffer, offset, base.type.shape);
       stored_.insert(&base);
     }
+  }
+
+  // Attention writes any order of dimensions: its result may lie so that a view of it is the part.
+  bool place_through_views(const Tensor& part, int buffer, std::int64_t offset) {
+    const Node* base = &part.node();
+    while (lowering_as<LowerView>(*base)) base = &base->operand(0).node();
+    if (base == &part.node() || !lowering_as<LowerAttention>(*base) || s_.is_located(*base)) {
+      return false;
+    }
+    auto strides = strides_for_view(*base, part.node());
+    if (!strides || (base->type.shape.back() != 1 && strides->back() != 1)) return false;
+    s_.locations[base] = {buffer, offset, std::move(*strides)};
+    placed_parts_.insert(base);
+    return true;
   }
 
   void emit(const Node& n) {
@@ -290,7 +350,9 @@ class Realiser {
       dest.offset += start * home.strides[axis];
       start += part.shape()[axis];
       if (part.size() == 0) continue;
-      const Node& base = storage_node(part);
+      const Node* behind = &part.node();
+      while (lowering_as<LowerView>(*behind)) behind = &behind->operand(0).node();
+      const Node& base = placed_parts_.contains(behind) ? *behind : storage_node(part);
       const auto at = s_.locations.find(&base);
       if (at != s_.locations.end() && at->second.buffer == dest.buffer &&
           at->second.offset == dest.offset && !s_.writers[&base].empty()) {
@@ -334,17 +396,19 @@ class Realiser {
 
   State& s_;
   std::unordered_set<const Node*> stored_;
+  const std::unordered_map<const Node*, Shape>& layouts_;
   bool fuse_maps_, place_parts_;
   std::unordered_set<std::size_t> placed_updates_;
   std::vector<int> output_buffers_;
+  std::unordered_map<const Node*, std::unordered_set<const Node*>> sources_;
   std::unordered_set<const Node*> parts_placed_;
+  std::unordered_set<const Node*> placed_parts_;  ///< results that lie in a concatenation by a view
 };
 
 }  // namespace
 
-void realise(State& state, const std::unordered_set<const Node*>& forced, bool fuse_maps,
-             bool place_parts) {
-  Realiser(state, forced, fuse_maps, place_parts).run();
+void realise(State& state, const Prepared& prepared, bool fuse_maps, bool place_parts) {
+  Realiser(state, prepared, fuse_maps, place_parts).run();
 }
 
 }  // namespace tensorgrad::schedule

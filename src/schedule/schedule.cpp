@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <unordered_map>
 
 #include "graph/site.h"
@@ -19,10 +20,10 @@ namespace {
 
 using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 
-constexpr std::array pass_names{"simplify",       "thin_products",  "fuse_maps",
-                                "place_parts",    "fuse_epilogues", "fuse_rows",
-                                "fuse_siblings",  "drop_stores",    "split_loops",
-                                "collapse_loops", "share_kernels",  "reuse_memory"};
+constexpr std::array pass_names{"simplify",    "match_attention", "thin_products",  "fuse_maps",
+                                "place_parts", "fuse_epilogues",  "fuse_rows",      "fuse_siblings",
+                                "drop_stores", "split_loops",     "collapse_loops", "share_kernels",
+                                "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
@@ -38,8 +39,16 @@ std::string group_name(const State& s, const std::vector<int>& items, const kern
     std::string label = op_label(s.items[static_cast<std::size_t>(i)]);
     if (const auto* m = k.contraction ? std::get_if<kernel::Matmul>(&*k.contraction) : nullptr;
         m && s.items[static_cast<std::size_t>(i)].kind == ItemKind::contract) {
-      label = m->batch > 1 ? fmt::format("contract {}x{}x{}x{}", m->batch, m->m, m->n, m->k)
-                           : fmt::format("contract {}x{}x{}", m->m, m->n, m->k);
+      label = m->batch.empty()
+                  ? fmt::format("contract {}x{}x{}", m->m, m->n, m->depth())
+                  : fmt::format("contract {}x{}x{}x{}", m->batches(), m->m, m->n, m->depth());
+    }
+    if (const auto* a = k.contraction ? std::get_if<kernel::Attention>(&*k.contraction) : nullptr) {
+      const std::int64_t batches =
+          std::accumulate(a->batch.begin(), a->batch.end(), std::int64_t{1}, std::multiplies<>());
+      label = fmt::format("attention{} {}x{}x{}x{}",
+                          a->mode == kernel::Attention::Mode::forward ? "" : " gradients", batches,
+                          a->queries, a->keys, a->depth);
     }
     if (std::find(seen.begin(), seen.end(), label) != seen.end()) continue;
     if (seen.size() == 4) {
@@ -165,14 +174,21 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
                std::vector<PassReport>* report) {
   Pipeline run(options, report);
   const auto nodes = [&] { return fmt::format("{} nodes", graph.order().size()); };
-  std::unordered_set<const Node*> forced;
+  Prepared prepared;
 
   run.step("simplify", [&] { graph = simplify(graph); }, nodes);
+  run.step(
+      "match_attention",
+      [&] {
+        if (target.attention) graph = simplify(match_attention(graph));
+      },
+      nodes);
+  run.step("merge_contractions", [&] { graph = simplify(merge_contractions(graph)); }, nodes);
   run.step("thin_products", [&] { graph = simplify(thin_products(graph)); }, nodes);
-  run.always("prepare_contractions", [&] { forced = prepare_contractions(graph); }, nodes);
+  run.always("prepare_contractions", [&] { prepared = prepare_contractions(graph); }, nodes);
   run.always("verify", [&] { verify(graph); });
 
-  State state(graph);
+  State state(graph, target.max_buffers);
   const auto groups = [&] {
     return fmt::format("{} kernels",
                        std::count_if(state.groups.begin(), state.groups.end(),
@@ -180,7 +196,9 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
   };
   run.always(
       "realise",
-      [&] { realise(state, forced, options.on("fuse_maps"), options.on("place_parts")); }, groups);
+      [&] { realise(state, prepared, options.on("fuse_maps"), options.on("place_parts")); },
+      groups);
+  run.always("fuse_attention", [&] { fuse_attention(state); }, groups);
   run.step("fuse_epilogues", [&] { fuse_epilogues(state); }, groups);
   run.step("fuse_rows", [&] { fuse_rows(state); }, groups);
   run.step("fuse_siblings", [&] { fuse_siblings(state); }, groups);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <queue>
+#include <set>
 
 #include "ops/rules.h"
 
@@ -31,7 +31,8 @@ const Node& storage_node(const Tensor& t) {
   return *n;
 }
 
-State::State(Graph g) : graph(std::move(g)), order(graph.order()) {
+State::State(Graph g, int most_buffers)
+    : graph(std::move(g)), max_buffers(most_buffers), order(graph.order()) {
   for (const Node* n : order) {
     std::unordered_set<const Node*> seen;
     for (const Tensor& o : n->operands) {
@@ -88,10 +89,13 @@ std::vector<const Node*> State::reads(const Item& item) const {
 
 void State::find_dependencies() {
   before.assign(items.size(), {});
+  after.assign(items.size(), {});
+  item_reads.clear();
+  for (const Item& item : items) item_reads.push_back(reads(item));
   std::unordered_map<int, std::vector<int>>
       state_readers;  // buffer -> items that read the old value
   for (std::size_t i = 0; i < items.size(); ++i) {
-    for (const Node* n : reads(items[i])) {
+    for (const Node* n : item_reads[i]) {
       const auto w = writers.find(n);
       if (w != writers.end()) {
         before[i].insert(w->second.begin(), w->second.end());
@@ -108,6 +112,9 @@ void State::find_dependencies() {
     for (int reader : r->second) {
       if (reader != static_cast<int>(i)) before[i].insert(reader);
     }
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    for (int b : before[i]) after[static_cast<std::size_t>(b)].push_back(static_cast<int>(i));
   }
 }
 
@@ -143,10 +150,61 @@ bool State::path_through_others(int from, int to) const {
   return false;
 }
 
+// The temporaries that groups touch, and what running a group next does to the bytes in use.
+class State::Usage {
+ public:
+  explicit Usage(const State& s) : s_(s), touched_(s.groups.size()), left_(s.buffers.size(), 0) {
+    for (std::size_t g = 0; g < s.groups.size(); ++g) {
+      for (int i : s.groups[g].items) {
+        touch(g, s.items[static_cast<std::size_t>(i)].dest.buffer);
+        for (const Node* n : s.item_reads[static_cast<std::size_t>(i)]) {
+          touch(g, s.locations.at(n).buffer);
+        }
+      }
+      for (int b : touched_[g]) ++left_[static_cast<std::size_t>(b)];
+    }
+    groups_of_ = left_;
+    // What many groups write, parts of a concatenation, is alive for long whatever the order is.
+    constexpr int many = 4;
+    std::vector<int> writers(s.buffers.size(), 0);
+    for (const Item& item : s.items) ++writers[static_cast<std::size_t>(item.dest.buffer)];
+    for (std::size_t b = 0; b < writers.size(); ++b) gathers_.push_back(writers[b] >= many);
+  }
+
+  /// Bytes that become used less those that become free.
+  std::int64_t growth(int g) const {
+    std::int64_t bytes = 0;
+    for (int id : touched_[static_cast<std::size_t>(g)]) {
+      const auto b = static_cast<std::size_t>(id);
+      if (left_[b] == groups_of_[b] && !gathers_[b]) bytes += s_.buffers[b].bytes();
+      if (left_[b] == 1) bytes -= s_.buffers[b].bytes();
+    }
+    return bytes;
+  }
+  void run(int g) {
+    for (int b : touched_[static_cast<std::size_t>(g)]) --left_[static_cast<std::size_t>(b)];
+  }
+
+ private:
+  void touch(std::size_t g, int buffer) {
+    const PlanBuffer& b = s_.buffers[static_cast<std::size_t>(buffer)];
+    auto& list = touched_[g];
+    if (b.kind != BufferKind::temp || std::find(list.begin(), list.end(), buffer) != list.end()) {
+      return;
+    }
+    list.push_back(buffer);
+  }
+
+  const State& s_;
+  std::vector<std::vector<int>> touched_;
+  std::vector<int> left_, groups_of_;
+  std::vector<bool> gathers_;
+};
+
 std::vector<int> State::group_order() const {
   std::vector<int> waiting(groups.size(), 0);
-  std::vector<std::unordered_set<int>> after(groups.size());
-  std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> ready;
+  std::vector<std::unordered_set<int>> following(groups.size());
+  std::set<std::pair<int, int>> ready;  // by the place in the program
   const auto priority = [&](int g) {
     const auto& list = groups[static_cast<std::size_t>(g)].items;
     return *std::max_element(list.begin(), list.end());
@@ -163,15 +221,27 @@ std::vector<int> State::group_order() const {
       }
     }
     waiting[g] = static_cast<int>(sources.size());
-    for (int s : sources) after[static_cast<std::size_t>(s)].insert(static_cast<int>(g));
+    for (int s : sources) following[static_cast<std::size_t>(s)].insert(static_cast<int>(g));
     if (sources.empty()) ready.emplace(priority(static_cast<int>(g)), static_cast<int>(g));
   }
+  Usage usage(*this);
   std::vector<int> out;
   while (!ready.empty()) {
-    const int g = ready.top().second;
-    ready.pop();
+    // What frees most goes first, then what takes nothing, then what comes first in the program.
+    auto next = ready.begin();
+    std::int64_t best = 1;
+    for (auto it = ready.begin(); it != ready.end(); ++it) {
+      const std::int64_t growth = usage.growth(it->second);
+      if (growth < best) {
+        best = growth;
+        next = it;
+      }
+    }
+    const int g = next->second;
+    ready.erase(next);
+    usage.run(g);
     out.push_back(g);
-    for (int a : after[static_cast<std::size_t>(g)]) {
+    for (int a : following[static_cast<std::size_t>(g)]) {
       if (--waiting[static_cast<std::size_t>(a)] == 0) ready.emplace(priority(a), a);
     }
   }

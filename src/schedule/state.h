@@ -23,7 +23,7 @@ struct Location {
   Shape strides;
 };
 
-enum class ItemKind : std::uint8_t { map, reduce, contract, scatter, scan, sort };
+enum class ItemKind : std::uint8_t { map, reduce, contract, attention, scatter, scan, sort };
 
 /// One tensor to compute and store.
 struct Item {
@@ -41,9 +41,10 @@ struct Group {
 /// The program while it is scheduled.
 class State {
  public:
-  explicit State(Graph g);
+  State(Graph g, int max_buffers);
 
   Graph graph;
+  int max_buffers;  ///< arguments that a kernel may have
   std::vector<const Node*> order;
   std::unordered_map<const Node*, std::vector<const Node*>> users;
   std::vector<PlanBuffer> buffers;
@@ -54,6 +55,8 @@ class State {
   std::vector<int> item_group;  ///< item -> group
   /// Items that must run before an item: writers of what it reads, readers of what it overwrites.
   std::vector<std::unordered_set<int>> before;
+  std::vector<std::vector<int>> after;               ///< the converse of `before`
+  std::vector<std::vector<const Node*>> item_reads;  ///< located nodes that an item loads
 
   bool is_located(const Node& n) const { return locations.contains(&n); }
   int add_buffer(PlanBuffer buffer);
@@ -62,13 +65,17 @@ class State {
   int add_item(Item item);
   /// The located nodes that computing `item` loads.
   std::vector<const Node*> reads(const Item& item) const;
-  /// Fills `before` from the items.
+  /// Fills `before`, `after` and `item_reads` from the items.
   void find_dependencies();
   /// Whether group `from` must run before group `to` because of a third group between them.
   bool path_through_others(int from, int to) const;
   bool depends(int group, int on) const;  ///< directly
-  /// Groups in an order that respects dependencies; earlier items first.
+  /// Groups in an order that respects dependencies: what frees temporaries first, else earlier
+  /// items first.
   std::vector<int> group_order() const;
+
+ private:
+  class Usage;
 };
 
 /// Dense row-major location.
@@ -80,13 +87,18 @@ const Node& storage_node(const Tensor& t);
 
 // ---- passes, in order ----------------------------------------------------------------------------
 
+/// What contractions ask of storage.
+struct Prepared {
+  std::unordered_set<const Node*> stored;          ///< nodes that must be stored
+  std::unordered_map<const Node*, Shape> layouts;  ///< strides of results that are not row-major
+};
 /// Gives contractions operands that strided access can reach: others are rearranged by a copy.
-/// Returns the nodes that must be stored for it.
-std::unordered_set<const Node*> prepare_contractions(Graph& graph);
+Prepared prepare_contractions(Graph& graph);
 /// Decides which tensors are stored, and where. `fuse_maps` off stores every elementwise result;
 /// `place_parts` off copies the parts of a concatenation into it.
-void realise(State& state, const std::unordered_set<const Node*>& forced, bool fuse_maps,
-             bool place_parts);
+void realise(State& state, const Prepared& prepared, bool fuse_maps, bool place_parts);
+/// The results of one attention, and its gradients, share a kernel.
+void fuse_attention(State& state);
 void fuse_epilogues(State& state);
 void fuse_rows(State& state);
 void fuse_siblings(State& state);
@@ -101,6 +113,11 @@ struct Lowered {
   std::string failure;
 };
 Lowered lower(const State& state, const std::vector<int>& items);
+/// The argument of a kernel for a plan buffer, which it reads or writes.
+using Argument = std::function<int(int buffer, bool written)>;
+/// Convolution `n`, whose result goes to `out`.
+kernel::Conv conv_of(const State& state, const Node& n, const Location& out,
+                     const Argument& argument);
 /// Splits loops where accesses take short digits of them (i / 2, i % 2), so that those become
 /// loops.
 void split_loops(kernel::Kernel& kernel);
@@ -109,18 +126,31 @@ void collapse_loops(kernel::Kernel& kernel);
 /// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
 void place_memory(Plan& plan, const Target& target, bool reuse);
 
+/// A tensor as elements buffer[offset + strides * index] of a located node, through views.
+struct Strided {
+  const Node* node = nullptr;
+  int buffer = -1;
+  std::int64_t offset = 0;
+  Shape strides;  ///< one for each dimension of the tensor
+};
+std::optional<Strided> strided(const Tensor& t,
+                               const std::function<std::optional<Location>(const Node&)>& locate);
+/// Strides of `n` with which the elements of a view of it lie dense, if that only reorders
+/// dimensions and then reshapes.
+std::optional<Shape> strides_for_view(const Node& n, const Node& view);
 /// The stored node and the offset in its buffer at which `t` lies dense, row-major, if it does.
 std::optional<std::pair<const Node*, std::int64_t>> dense_access(
     const Tensor& t, const std::function<std::optional<Location>(const Node&)>& locate);
 /// Strided access to a contraction's operands.
 struct DotAccess {
-  kernel::Matmul matmul;      ///< extents and strides; buffers are plan buffers
+  kernel::Matmul matmul;      ///< extents and strides; buffers are plan buffers, but for `out`
   const Node* lhs = nullptr;  ///< the stored nodes that are read
   const Node* rhs = nullptr;
 };
-/// How dot `n` reads its operands, given the location of a node; nothing if an operand is not a
-/// strided view of a located node. `locate` returns a dense location for nodes that will be stored.
+/// How dot `n` reads its operands, given the location of a node and the strides of its result;
+/// nothing if an operand is not a strided view of a located node or does not fit a Matmul.
 std::optional<DotAccess> dot_access(
-    const Node& n, const std::function<std::optional<Location>(const Node&)>& locate);
+    const Node& n, const Shape& out,
+    const std::function<std::optional<Location>(const Node&)>& locate);
 
 }  // namespace tensorgrad::schedule

@@ -21,6 +21,14 @@ Graph bind_context(const Graph& graph, bool training, const Tensor& key);
 /// subexpressions; what nothing needs disappears.
 Graph simplify(const Graph& graph);
 
+/// softmax(scale * q k^T, causal or not) v, in steps, becomes attention, and the steps of its
+/// gradients those of attention, where nothing else needs the matrix of scores.
+Graph match_attention(const Graph& graph);
+
+/// Contractions of one operand with others that lie, or can be computed, at equal distances become
+/// one contraction with a batch, and sums of such contractions one with a longer sum.
+Graph merge_contractions(const Graph& graph);
+
 /// Products too thin for a matrix unit (an extent of 1 among rows, columns or the contracted
 /// dimensions) become multiplications and sums, which fuse with their neighbours.
 Graph thin_products(const Graph& graph);

@@ -53,7 +53,7 @@ std::vector<Tensor> vmap(std::span<const Tensor> outputs, std::span<const Tensor
 namespace detail {
 
 BatchedArguments::BatchedArguments(std::vector<Axis> in_axes, std::size_t count, const Site& site)
-    : axes_(std::move(in_axes)), count_(count), site_(site) {
+    : axes_(std::move(in_axes)), site_(site) {
   if (axes_.size() != 1 && axes_.size() != count) {
     throw GraphError(fmt::format("vmap: in_axes has {} entries, but there are {} arguments.",
                                  axes_.size(), count),

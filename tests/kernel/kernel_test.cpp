@@ -49,10 +49,10 @@ Kernel matmul_kernel() {
   Matmul c;
   c.m = 4;
   c.n = 2;
-  c.k = 8;
-  c.lhs = {0, 0, {0, 8, 1}};
-  c.rhs = {1, 0, {0, 2, 1}};
-  c.out = {2, 0, {8, 2, 1}};
+  c.k = {8};
+  c.lhs = {0, 0, {8, 1}};
+  c.rhs = {1, 0, {2, 1}};
+  c.out = {2, 0, {2, 1}};
   k.contraction = c;
   const Index i = k.pool.loop(0, 8);
   Stage store;
@@ -60,6 +60,27 @@ Kernel matmul_kernel() {
       {2, i, k.pool.apply(Fn::relu, {k.pool.load(2, i, Expr{}, DType::f32)}), Expr{}, false}};
   k.nest.outer = {0};
   k.nest.stages = {store};
+  return k;
+}
+
+/// Causal attention over two batches of four heads; rows of q, k and v lie side by side.
+Kernel attention_kernel() {
+  Kernel k;
+  k.name = "attention";
+  k.args = {{DType::f32, 1536, true, false},
+            {DType::f32, 512, false, true},
+            {DType::f32, 64, false, true}};
+  Attention c;
+  c.batch = {2, 4};
+  c.queries = c.keys = c.depth = c.value_depth = 8;
+  c.scale = 0.5;
+  c.causal = true;
+  c.q = {0, 0, {768, 8, 96, 1}};
+  c.k = {0, 32, {768, 8, 96, 1}};
+  c.v = {0, 64, {768, 8, 96, 1}};
+  c.out = {1, 0, {256, 8, 32, 1}};
+  c.lse = {2, 0, {32, 8, 1}};
+  k.contraction = c;
   return k;
 }
 
@@ -168,13 +189,28 @@ TEST(KernelText, Contractions) {
             "b0: f32[32] read\n"
             "b1: f32[16] read\n"
             "b2: f32[8] read written\n"
-            "matmul batch 1 m 4 n 2 k 8\n"
-            "  lhs b0 by (0, 8, 1)\n"
-            "  rhs b1 by (0, 2, 1)\n"
-            "  out b2 by (8, 2, 1)\n"
+            "matmul batch [] m 4 n 2 k [8]\n"
+            "  lhs b0 by (8, 1)\n"
+            "  rhs b1 by (2, 1)\n"
+            "  out b2 by (2, 1)\n"
             "for i0 < 8:\n"
             "  b2[i0] = relu(b2[i0])\n");
   EXPECT_THAT(to_string(conv_kernel()), HasSubstr("conv forward batch 2 groups 2"));
+}
+
+TEST(KernelText, Attention) {
+  EXPECT_EQ(
+      to_string(attention_kernel()),
+      "kernel attention\n"
+      "b0: f32[1536] read\n"
+      "b1: f32[512] written\n"
+      "b2: f32[64] written\n"
+      "attention forward batch [2, 4] queries 8 keys 8 depth 8 value depth 8 scale 0.5 causal\n"
+      "  q b0 by (768, 8, 96, 1)\n"
+      "  k b0 + 32 by (768, 8, 96, 1)\n"
+      "  v b0 + 64 by (768, 8, 96, 1)\n"
+      "  out b1 by (256, 8, 32, 1)\n"
+      "  lse b2 by (32, 8, 1)\n");
 }
 
 TEST(KernelText, Scans) {
@@ -264,6 +300,9 @@ TEST(KernelCost, Contractions) {
   const Cost matmul = cost(matmul_kernel());
   EXPECT_EQ(matmul.bytes, 4 * (32 + 16 + 8));
   EXPECT_EQ(matmul.flops, 2 * 4 * 2 * 8 + 8);
+  const Cost attention = cost(attention_kernel());
+  EXPECT_EQ(attention.bytes, 4 * (1536 + 512 + 64));
+  EXPECT_EQ(attention.flops, 8 * (8 * 9 / 2) * 2 * (8 + 8)) << "what is after a query is skipped";
   const Cost conv = cost(conv_kernel());
   EXPECT_EQ(conv.bytes, 4 * (2 * 4 * 49 + 6 * 2 * 9 + 2 * 6 * 25));
   EXPECT_EQ(conv.flops, 2 * (2 * 6 * 25) * (2 * 9));
@@ -380,11 +419,26 @@ TEST(KernelVerify, Matmuls) {
     expect_refused(
         matmul_kernel(), [&](Kernel& k) { breaks(std::get<Matmul>(*k.contraction)); }, message);
   };
-  refused([](Matmul& c) { c.lhs.strides = {8, 1}; }, "lhs of the matmul has 2 strides");
-  refused([](Matmul& c) { c.lhs.strides = {0, 16, 2}; }, "neither of the last two is 1");
+  refused([](Matmul& c) { c.lhs.strides = {8}; }, "lhs of the matmul has 1 strides, not 2");
+  refused([](Matmul& c) { c.lhs.strides = {16, 2}; }, "of which none in a row or a column is 1");
   refused([](Matmul& c) { c.rhs.offset = 1; }, "reaches from element 1 to 16 of b1, which has 16");
-  refused([](Matmul& c) { c.out.strides = {8, 0, 1}; }, "a stride of 0 over an extent of 4");
+  refused([](Matmul& c) { c.out.strides = {0, 1}; }, "a stride of 0 over an extent of 4");
   refused([](Matmul& c) { c.out.buffer = 0; }, "b0, which is not written");
+}
+
+TEST(KernelVerify, Attention) {
+  EXPECT_NO_THROW(verify(attention_kernel()));
+  const auto refused = [](const std::function<void(Attention&)>& breaks,
+                          const std::string& message) {
+    expect_refused(
+        attention_kernel(), [&](Kernel& k) { breaks(std::get<Attention>(*k.contraction)); },
+        message);
+  };
+  refused([](Attention& c) { c.q.strides = {96, 1}; }, "q of the attention has 2 strides, not 4");
+  refused([](Attention& c) { c.v.strides[3] = 2; }, "none in a row or a column is 1");
+  refused([](Attention& c) { c.v.offset = 65; }, "of b0, which has 1536");
+  refused([](Attention& c) { c.dq = c.out; }, "an attention that runs forward has gradients");
+  refused([](Attention& c) { c.lse.buffer = 0; }, "b0, which is not written");
 }
 
 TEST(KernelVerify, Convs) {

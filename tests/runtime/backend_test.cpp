@@ -2,6 +2,7 @@
 // ordinary operands and on special values.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <ostream>
 #include <unordered_map>
@@ -76,7 +77,7 @@ RefArray run_reference(const Node& node, std::span<const RefArray> operands) {
 }
 
 /// What rounding errors of an element are relative to: its value, or for a sum the sum of the
-/// absolute values of its terms.
+/// absolute values of its terms, for attention the largest result.
 RefArray scale_of(const Node& node, const RefArray& expected, std::vector<RefArray> operands) {
   RefArray scale = expected;
   if (sums(*node.op)) {
@@ -88,6 +89,10 @@ RefArray scale_of(const Node& node, const RefArray& expected, std::vector<RefArr
     scale = run_reference(node, operands);
   }
   for (double& v : scale.data) v = std::fabs(v);
+  if (lowering_as<LowerAttention>(node) && !scale.data.empty()) {
+    // Differences of sums of weights: errors are relative to the largest.
+    scale.data.assign(scale.data.size(), *std::max_element(scale.data.begin(), scale.data.end()));
+  }
   return scale;
 }
 

@@ -2,6 +2,8 @@
 // result to the epilogue.
 #include "codegen/wgsl/contract.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -124,6 +126,10 @@ void append_nest(const Kernel& kernel, const Target& target, const std::vector<b
 Problem canonical(const Kernel& kernel) {
   if (const auto* matmul = std::get_if<kernel::Matmul>(&*kernel.contraction)) {
     return problem_of(*matmul);
+  }
+  if (std::holds_alternative<kernel::Attention>(*kernel.contraction)) {
+    throw GraphError(
+        fmt::format("There is no WGSL for the attention of kernel \"{}\".", kernel.name));
   }
   return problem_of(std::get<kernel::Conv>(*kernel.contraction));
 }

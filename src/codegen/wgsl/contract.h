@@ -103,9 +103,9 @@ struct Body {
   std::string text;       ///< the entry point
   std::array<std::uint32_t, 3> groups{1, 1, 1};
 };
-/// As render_contraction of render.h, cut as `tile` says.
+/// As render_contraction of render.h, cut as `wanted` says.
 RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& target,
-                                  const std::vector<bool>& writable, const Tile& tile);
+                                  const std::vector<bool>& writable, const Tile& wanted);
 
 Body render_tiled(const Problem& problem, const Tile& tile, const Target& target,
                   const WideArgs& wide);

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu/attention.h"
 #include "runtime/cpu/memory.h"
 #include "tensorgrad/error.h"
 
@@ -180,18 +182,22 @@ class Zero final : public ContractionRunner {
 
 // Matrix products
 
-/// One operand as a batch of matrices.
+bool is_reference(const std::string& implementation) {
+  return implementation.find("ref") != std::string::npos;
+}
+
+/// One operand as matrices over batch dimensions. Strides are {batch..., row, column}.
 struct Matrix {
   Access access;
-  std::int64_t batch, rows, columns;
+  memory::dims batch;
+  std::int64_t rows, columns;
 
-  std::int64_t& batch_stride() { return access.strides[0]; }
-  std::int64_t& row_stride() { return access.strides[1]; }
-  std::int64_t& column_stride() { return access.strides[2]; }
+  std::int64_t& row_stride() { return access.strides[batch.size()]; }
+  std::int64_t& column_stride() { return access.strides[batch.size() + 1]; }
 
   void transpose() {
     std::swap(rows, columns);
-    std::swap(access.strides[1], access.strides[2]);
+    std::swap(row_stride(), column_stride());
   }
   /// Strides of axes with one element are free; these keep the matrix dense in one direction.
   void normalise() {
@@ -199,52 +205,171 @@ struct Matrix {
     if (columns == 1) column_stride() = 1;
     if (rows == 1 && columns > 1) row_stride() = column_stride() == 1 ? columns : 1;
   }
+  /// Takes the innermost batch dimension into the rows.
+  void stack() {
+    rows *= batch.back();
+    drop_batch(batch.size() - 1);
+  }
+  void drop_batch(std::size_t dimension) {
+    batch.erase(batch.begin() + static_cast<std::ptrdiff_t>(dimension));
+    access.strides.erase(access.strides.begin() + static_cast<std::ptrdiff_t>(dimension));
+  }
   memory::desc desc() const {
-    const auto& s = access.strides;
-    if (batch == 1) return {{rows, columns}, f32, {s[1], s[2]}};
+    memory::dims extents = batch;
+    memory::dims strides = access.strides;
+    extents.insert(extents.end(), {rows, columns});
+    const std::size_t last = batch.size();
     // A batch that repeats one matrix has one element, which oneDNN broadcasts.
-    if (s[0] == 0) {
-      return {{1, rows, columns}, f32, {std::max(rows * s[1], columns * s[2]), s[1], s[2]}};
+    for (std::size_t i = 0; i < last; ++i) {
+      if (strides[i] != 0) continue;
+      extents[i] = 1;
+      strides[i] = std::max(rows * strides[last], columns * strides[last + 1]);
     }
-    return {{batch, rows, columns}, f32, {s[0], s[1], s[2]}};
+    return {extents, f32, strides};
   }
 };
 
-std::unique_ptr<ContractionRunner> make_matmul(const Matmul& matmul, int threads) {
-  if (matmul.batch * matmul.m * matmul.n == 0 || matmul.k == 0) {
-    return std::make_unique<Zero>(matmul.out, memory::dims{matmul.batch, matmul.m, matmul.n});
+/// Calls f(point) for every point of the extents, the last running fastest.
+template <class F>
+void for_each_point(const memory::dims& extents, F f) {
+  memory::dims point(extents.size(), 0);
+  while (true) {
+    f(point);
+    std::size_t axis = extents.size();
+    while (axis > 0 && ++point[axis - 1] == extents[axis - 1]) point[--axis] = 0;
+    if (axis == 0) return;
   }
-  Matrix lhs{matmul.lhs, matmul.batch, matmul.m, matmul.k};
-  Matrix rhs{matmul.rhs, matmul.batch, matmul.k, matmul.n};
-  Matrix out{matmul.out, matmul.batch, matmul.m, matmul.n};
-  for (Matrix* matrix : {&lhs, &rhs, &out}) matrix->normalise();
-  if (out.column_stride() != 1) {
+}
+
+std::int64_t shift(const memory::dims& point, const memory::dims& strides) {
+  return std::inner_product(point.begin(), point.end(), strides.begin(), std::int64_t{0});
+}
+
+/// A matrix product in oneDNN calls: one for each point of `loops`, whose strides in the operands
+/// are given, and of the outer k dimensions, over which results add up.
+struct MatmulCalls {
+  Matrix lhs, rhs, out;
+  memory::dims loops, lhs_loops, rhs_loops, out_loops;
+  memory::dims segments, lhs_segments, rhs_segments;
+
+  /// Runs a call for each point of the batch's first dimension.
+  void unbatch() {
+    loops.push_back(out.batch[0]);
+    lhs_loops.push_back(lhs.access.strides[0]);
+    rhs_loops.push_back(rhs.access.strides[0]);
+    out_loops.push_back(out.access.strides[0]);
+    for (Matrix* matrix : {&lhs, &rhs, &out}) matrix->drop_batch(0);
+  }
+};
+
+MatmulCalls calls_of(const Matmul& matmul) {
+  MatmulCalls c{{matmul.lhs, matmul.batch, matmul.m, 1},
+                {matmul.rhs, matmul.batch, 1, matmul.n},
+                {matmul.out, matmul.batch, matmul.m, matmul.n},
+                {},
+                {},
+                {},
+                {},
+                {},
+                {},
+                {}};
+  // lhs is {batch..., m, k...} and rhs {batch..., k..., n}: of k the last dimension stays.
+  const auto batches = static_cast<std::ptrdiff_t>(matmul.batch.size());
+  memory::dims& ls = c.lhs.access.strides;
+  memory::dims& rs = c.rhs.access.strides;
+  if (matmul.k.empty()) {
+    ls.push_back(1);
+    rs.insert(rs.begin() + batches, 1);
+  } else {
+    const auto outer = static_cast<std::ptrdiff_t>(matmul.k.size()) - 1;
+    c.lhs.columns = c.rhs.rows = matmul.k.back();
+    c.segments.assign(matmul.k.begin(), matmul.k.end() - 1);
+    c.lhs_segments.assign(ls.begin() + batches + 1, ls.begin() + batches + 1 + outer);
+    ls.erase(ls.begin() + batches + 1, ls.begin() + batches + 1 + outer);
+    c.rhs_segments.assign(rs.begin() + batches, rs.begin() + batches + outer);
+    rs.erase(rs.begin() + batches, rs.begin() + batches + outer);
+  }
+  for (Matrix* matrix : {&c.lhs, &c.rhs, &c.out}) matrix->normalise();
+  if (c.out.column_stride() != 1) {
     // oneDNN writes rows: the transposed product has them.
-    std::swap(lhs, rhs);
-    for (Matrix* matrix : {&lhs, &rhs, &out}) matrix->transpose();
+    std::swap(c.lhs, c.rhs);
+    std::swap(c.lhs_segments, c.rhs_segments);
+    for (Matrix* matrix : {&c.lhs, &c.rhs, &c.out}) matrix->transpose();
   }
-  if (out.batch > 1 && rhs.batch_stride() == 0 &&
-      lhs.batch_stride() == lhs.rows * lhs.row_stride() &&
-      out.batch_stride() == out.rows * out.row_stride()) {
-    // Rows of all batches meet the same matrix: one larger product.
-    for (Matrix* matrix : {&lhs, &out}) {
-      matrix->rows *= matrix->batch;
-      matrix->batch = 1;
-    }
-    rhs.batch = 1;
+  while (!c.out.batch.empty()) {
+    // Rows of a batch that meet the same matrix make one larger product.
+    const std::size_t last = c.out.batch.size() - 1;
+    const bool stacks = c.rhs.access.strides[last] == 0 &&
+                        c.lhs.access.strides[last] == c.lhs.rows * c.lhs.row_stride() &&
+                        c.out.access.strides[last] == c.out.rows * c.out.row_stride();
+    if (!stacks) break;
+    c.lhs.stack();
+    c.out.stack();
+    c.rhs.drop_batch(last);
+  }
+  return c;
+}
+
+dnnl::matmul::primitive_desc matmul_primitive(const MatmulCalls& c, const dnnl::engine& engine,
+                                              bool accumulates) {
+  dnnl::primitive_attr attr = attributes();
+  if (accumulates) {
+    dnnl::post_ops post;
+    post.append_sum(1);
+    attr.set_post_ops(post);
+  }
+  return {dnnl::matmul::desc(c.lhs.desc(), c.rhs.desc(), c.out.desc()), attr, engine};
+}
+
+std::unique_ptr<ContractionRunner> make_matmul(const Matmul& matmul, int threads) {
+  if (matmul.batches() * matmul.m * matmul.n == 0 || matmul.depth() == 0) {
+    memory::dims extents = matmul.batch;
+    extents.insert(extents.end(), {matmul.m, matmul.n});
+    return std::make_unique<Zero>(matmul.out, extents);
+  }
+  MatmulCalls c = calls_of(matmul);
+  // oneDNN packs an operand again for each matrix of a batch, so large ones are called one by one.
+  constexpr std::int64_t large = std::int64_t{1} << 20;
+  if (c.out.rows * c.out.columns * c.lhs.columns >= large) {
+    while (!c.out.batch.empty()) c.unbatch();
   }
   const ThreadCount guard(threads);
   auto runner = std::make_unique<Runner>(threads);
-  const memory::desc a = lhs.desc();
-  const memory::desc b = rhs.desc();
-  const memory::desc c = out.desc();
-  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, c), attributes(),
-                                        runner->engine());
+  auto pd = matmul_primitive(c, runner->engine(), false);
+  while (is_reference(pd.impl_info_str()) && !c.out.batch.empty()) {
+    c.unbatch();
+    pd = matmul_primitive(c, runner->engine(), false);
+  }
   runner->describe(pd.impl_info_str());
-  runner->add(dnnl::matmul(pd), {{DNNL_ARG_SRC, runner->bind(lhs.access, a)},
-                                 {DNNL_ARG_WEIGHTS, runner->bind(rhs.access, b)},
-                                 {DNNL_ARG_DST, runner->bind(out.access, c)},
-                                 {DNNL_ARG_SCRATCHPAD, runner->scratch(pd.scratchpad_desc())}});
+  const dnnl::matmul first(pd);
+  dnnl::matmul next;
+  const memory scratch = runner->scratch(pd.scratchpad_desc());
+  memory next_scratch = scratch;
+  if (!c.segments.empty()) {
+    const auto next_pd = matmul_primitive(c, runner->engine(), true);
+    next = dnnl::matmul(next_pd);
+    next_scratch = runner->scratch(next_pd.scratchpad_desc());
+  }
+  const auto bind = [&](Access access, std::int64_t by, const Matrix& matrix) {
+    access.offset += by;
+    return runner->bind(access, matrix.desc());
+  };
+  for_each_point(c.loops, [&](const memory::dims& loop) {
+    bool accumulates = false;
+    const memory out = bind(c.out.access, shift(loop, c.out_loops), c.out);
+    for_each_point(c.segments, [&](const memory::dims& segment) {
+      const memory lhs =
+          bind(c.lhs.access, shift(loop, c.lhs_loops) + shift(segment, c.lhs_segments), c.lhs);
+      const memory rhs =
+          bind(c.rhs.access, shift(loop, c.rhs_loops) + shift(segment, c.rhs_segments), c.rhs);
+      runner->add(accumulates ? next : first,
+                  {{DNNL_ARG_SRC, lhs},
+                   {DNNL_ARG_WEIGHTS, rhs},
+                   {DNNL_ARG_DST, out},
+                   {DNNL_ARG_SCRATCHPAD, accumulates ? next_scratch : scratch}});
+      accumulates = true;
+    });
+  });
   return runner;
 }
 
@@ -292,10 +417,6 @@ bool prefers_own_layouts(const Conv& conv) {
   constexpr std::int64_t few = 8;
   const bool depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
   return depthwise || conv.mode != Conv::Mode::input_grad || conv.in_channels >= few;
-}
-
-bool is_reference(const std::string& implementation) {
-  return implementation.find("ref") != std::string::npos;
 }
 
 std::unique_ptr<Runner> build_conv(const Conv& conv, bool own_layouts, int threads) {
@@ -392,12 +513,31 @@ std::unique_ptr<ContractionRunner> make_conv(const Conv& conv, int threads) {
   return runner;
 }
 
+// Attention
+
+class AttentionRunner final : public ContractionRunner {
+ public:
+  explicit AttentionRunner(kernel::Attention attention) : attention_(std::move(attention)) {}
+  void run(void* const* args, std::byte* scratch) override {
+    const ThreadCount guard(1);
+    run_attention(attention_, args, scratch, 0, attention_batches(attention_));
+  }
+  std::string description() const override { return "attention in tiles"; }
+  std::size_t scratch_bytes() const override { return attention_scratch_bytes(attention_); }
+
+ private:
+  kernel::Attention attention_;
+};
+
 }  // namespace
 
 std::unique_ptr<ContractionRunner> make_contraction(const kernel::Kernel& kernel, int threads) {
   try {
     if (const auto* matmul = std::get_if<Matmul>(&*kernel.contraction)) {
       return make_matmul(*matmul, threads);
+    }
+    if (const auto* attention = std::get_if<kernel::Attention>(&*kernel.contraction)) {
+      return std::make_unique<AttentionRunner>(*attention);
     }
     const Conv& conv = std::get<Conv>(*kernel.contraction);
     constexpr std::size_t most_dimensions = 3;  // that oneDNN convolves over

@@ -25,9 +25,8 @@ std::int64_t Options::integer(std::string_view name, std::int64_t otherwise, std
   return static_cast<std::int64_t>(value);
 }
 
-void Models::add(std::string name, Make make) {
-  if (const auto [it, inserted] = models_.try_emplace(std::move(name), std::move(make));
-      !inserted) {
+void Models::add(std::string name, const Make& make) {
+  if (const auto [it, inserted] = models_.try_emplace(std::move(name), make); !inserted) {
     throw GraphError(fmt::format("Two models are named \"{}\".", it->first));
   }
 }

@@ -21,7 +21,7 @@ struct Found {
 
 Found look() {
   try {
-    const std::filesystem::path library = find_library();
+    static_cast<void>(find_library());
     // Found out without opening it, which takes a while.
     if (std::string missing = missing_vulkan_files(); !missing.empty()) return {nullptr, missing};
     return {std::make_shared<const Adapter>(std::make_shared<const Instance>(Library::open()),

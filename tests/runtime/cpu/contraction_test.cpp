@@ -47,35 +47,58 @@ std::string run(const kernel::Kernel& kernel, const std::vector<void*>& args) {
   return runner->description();
 }
 
+using Extents = std::vector<std::int64_t>;
+
+Extents join(std::initializer_list<Extents> lists) {
+  Extents result;
+  for (const Extents& list : lists) result.insert(result.end(), list.begin(), list.end());
+  return result;
+}
+
+/// Calls f(point) for every point of the extents.
+template <class F>
+void for_each_point(const Extents& extents, F f) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : extents) count *= extent;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Extents point(extents.size());
+    std::int64_t rest = i;
+    for (std::size_t axis = extents.size(); axis-- > 0; rest /= extents[axis]) {
+      point[axis] = rest % extents[axis];
+    }
+    f(point);
+  }
+}
+
+std::size_t place(const Access& access, const Extents& point) {
+  std::int64_t result = access.offset;
+  for (std::size_t i = 0; i < point.size(); ++i) result += point[i] * access.strides[i];
+  return static_cast<std::size_t>(result);
+}
+
 void check_matmul(Matmul matmul, const std::string& label) {
   matmul.lhs.buffer = 0;
   matmul.rhs.buffer = 1;
   matmul.out.buffer = 2;
-  auto a = random_values(reach(matmul.lhs, {matmul.batch, matmul.m, matmul.k}), 1);
-  auto b = random_values(reach(matmul.rhs, {matmul.batch, matmul.k, matmul.n}), 2);
-  std::vector<float> c(reach(matmul.out, {matmul.batch, matmul.m, matmul.n}) + 3, 77.0F);
+  auto a = random_values(reach(matmul.lhs, join({matmul.batch, {matmul.m}, matmul.k})), 1);
+  auto b = random_values(reach(matmul.rhs, join({matmul.batch, matmul.k, {matmul.n}})), 2);
+  std::vector<float> c(reach(matmul.out, join({matmul.batch, {matmul.m, matmul.n}})) + 3, 77.0F);
   const std::string implementation = run(kernel_of(matmul), {a.data(), b.data(), c.data()});
   EXPECT_EQ(implementation.find("ref"), std::string::npos) << label << ": " << implementation;
-  const auto at = [](const Access& access, std::int64_t i, std::int64_t j, std::int64_t k) {
-    return static_cast<std::size_t>(access.offset + i * access.strides[0] + j * access.strides[1] +
-                                    k * access.strides[2]);
-  };
   std::vector<bool> written(c.size(), false);
-  for (std::int64_t i = 0; i < matmul.batch; ++i) {
-    for (std::int64_t m = 0; m < matmul.m; ++m) {
-      for (std::int64_t n = 0; n < matmul.n; ++n) {
-        double want = 0;
-        for (std::int64_t k = 0; k < matmul.k; ++k) {
-          want += static_cast<double>(a[at(matmul.lhs, i, m, k)]) *
-                  static_cast<double>(b[at(matmul.rhs, i, k, n)]);
-        }
-        const std::size_t place = at(matmul.out, i, m, n);
-        written[place] = true;
-        ASSERT_NEAR(c[place], want, 1e-5 * static_cast<double>(matmul.k + 10))
-            << label << " at " << i << ", " << m << ", " << n;
-      }
-    }
-  }
+  for_each_point(join({matmul.batch, {matmul.m, matmul.n}}), [&](const Extents& at) {
+    const std::int64_t n = at.back();
+    const Extents row(at.begin(), at.end() - 1);
+    const Extents batch(row.begin(), row.end() - 1);
+    double want = 0;
+    for_each_point(matmul.k, [&](const Extents& k) {
+      want += static_cast<double>(a[place(matmul.lhs, join({row, k}))]) *
+              static_cast<double>(b[place(matmul.rhs, join({batch, k, {n}}))]);
+    });
+    written[place(matmul.out, at)] = true;
+    ASSERT_NEAR(c[place(matmul.out, at)], want, 1e-5 * static_cast<double>(matmul.depth() + 10))
+        << label << " at " << testing::PrintToString(at);
+  });
   for (std::size_t i = 0; i < c.size(); ++i) {
     ASSERT_TRUE(written[i] || c[i] == 77.0F) << label << " writes outside of its result";
   }
@@ -88,50 +111,82 @@ struct MatmulCase {
 
 TEST(Contraction, MatmulReadsAnyDenseOperand) {
   const MatmulCase cases[] = {
-      {"plain", {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 33, 1}}}},
-      {"lhs transposed",
-       {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 33, 1}}}},
-      {"rhs transposed",
-       {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
-      {"both transposed",
-       {1, 17, 33, 29, {0, 0, {0, 1, 17}}, {0, 0, {0, 1, 29}}, {0, 0, {0, 33, 1}}}},
-      {"out transposed",
-       {1, 17, 33, 29, {0, 0, {0, 29, 1}}, {0, 0, {0, 33, 1}}, {0, 0, {0, 1, 17}}}},
-      {"offsets, wide rows",
-       {1, 8, 16, 24, {0, 5, {0, 40, 1}}, {0, 7, {0, 20, 1}}, {0, 3, {0, 50, 1}}}},
-      {"batched", {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
+      {"plain", {{}, 17, 33, {29}, {0, 0, {29, 1}}, {0, 0, {33, 1}}, {0, 0, {33, 1}}}},
+      {"lhs transposed", {{}, 17, 33, {29}, {0, 0, {1, 17}}, {0, 0, {33, 1}}, {0, 0, {33, 1}}}},
+      {"rhs transposed", {{}, 17, 33, {29}, {0, 0, {29, 1}}, {0, 0, {1, 29}}, {0, 0, {33, 1}}}},
+      {"both transposed", {{}, 17, 33, {29}, {0, 0, {1, 17}}, {0, 0, {1, 29}}, {0, 0, {33, 1}}}},
+      {"out transposed", {{}, 17, 33, {29}, {0, 0, {29, 1}}, {0, 0, {33, 1}}, {0, 0, {1, 17}}}},
+      {"offsets, wide rows", {{}, 8, 16, {24}, {0, 5, {40, 1}}, {0, 7, {20, 1}}, {0, 3, {50, 1}}}},
+      {"batched",
+       {{6}, 16, 24, {8}, {0, 0, {128, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
       {"batched, rhs transposed",
-       {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {192, 1, 8}}, {0, 0, {384, 24, 1}}}},
+       {{6}, 16, 24, {8}, {0, 0, {128, 8, 1}}, {0, 0, {192, 1, 8}}, {0, 0, {384, 24, 1}}}},
       {"rhs repeated",
-       {6, 16, 24, 8, {0, 0, {128, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
+       {{6}, 16, 24, {8}, {0, 0, {128, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
       {"rhs repeated, lhs spread",
-       {6, 16, 24, 8, {0, 0, {200, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
+       {{6}, 16, 24, {8}, {0, 0, {200, 8, 1}}, {0, 0, {0, 24, 1}}, {0, 0, {384, 24, 1}}}},
       {"lhs repeated",
-       {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
+       {{3}, 16, 24, {8}, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 24, 1}}}},
       {"lhs repeated, out transposed",
-       {3, 16, 24, 8, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 1, 16}}}},
+       {{3}, 16, 24, {8}, {0, 0, {0, 8, 1}}, {0, 0, {192, 24, 1}}, {0, 0, {384, 1, 16}}}},
       {"heads are slices of rows",
-       {4, 16, 16, 8, {0, 0, {8, 32, 1}}, {0, 0, {8, 1, 32}}, {0, 0, {256, 16, 1}}}},
+       {{4}, 16, 16, {8}, {0, 0, {8, 32, 1}}, {0, 0, {8, 1, 32}}, {0, 0, {256, 16, 1}}}},
       {"result in slices of rows",
-       {4, 16, 8, 16, {0, 0, {256, 16, 1}}, {0, 0, {8, 32, 1}}, {0, 0, {8, 32, 1}}}},
-      {"outer product", {1, 64, 32, 1, {0, 0, {0, 1, 1}}, {0, 0, {0, 32, 1}}, {0, 0, {0, 32, 1}}}},
-      {"matrix times vector",
-       {1, 64, 1, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 1, 1}}, {0, 0, {0, 1, 1}}}},
-      {"row times matrix",
-       {1, 1, 64, 32, {0, 0, {0, 32, 1}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
+       {{4}, 16, 8, {16}, {0, 0, {256, 16, 1}}, {0, 0, {8, 32, 1}}, {0, 0, {8, 32, 1}}}},
+      {"outer product", {{}, 64, 32, {1}, {0, 0, {1, 1}}, {0, 0, {32, 1}}, {0, 0, {32, 1}}}},
+      {"matrix times vector", {{}, 64, 1, {32}, {0, 0, {32, 1}}, {0, 0, {1, 1}}, {0, 0, {1, 1}}}},
+      {"row times matrix", {{}, 1, 64, {32}, {0, 0, {32, 1}}, {0, 0, {64, 1}}, {0, 0, {64, 1}}}},
       {"column of a matrix times matrix",
-       {1, 1, 64, 32, {0, 2, {0, 9, 40}}, {0, 0, {0, 64, 1}}, {0, 0, {0, 64, 1}}}},
-      {"one element", {1, 1, 1, 1, {0, 0, {9, 9, 9}}, {0, 0, {9, 9, 9}}, {0, 0, {9, 9, 9}}}},
-      {"free strides",
-       {1, 4, 1, 5, {0, 0, {999, 5, 1}}, {0, 0, {999, 3, 999}}, {0, 0, {999, 2, 999}}}},
-      {"W2 head", {1, 256, 65, 128, {0, 0, {0, 128, 1}}, {0, 0, {0, 1, 128}}, {0, 0, {0, 65, 1}}}},
+       {{}, 1, 64, {32}, {0, 2, {9, 40}}, {0, 0, {64, 1}}, {0, 0, {64, 1}}}},
+      {"one element", {{}, 1, 1, {1}, {0, 0, {9, 9}}, {0, 0, {9, 9}}, {0, 0, {9, 9}}}},
+      {"free strides", {{}, 4, 1, {5}, {0, 0, {5, 1}}, {0, 0, {3, 999}}, {0, 0, {2, 999}}}},
+      {"heads of a batch of rows",
+       {{3, 4},
+        16,
+        16,
+        {8},
+        {0, 0, {512, 8, 32, 1}},
+        {0, 0, {512, 8, 1, 32}},
+        {0, 0, {1024, 256, 16, 1}}}},
+      {"results merged into rows",
+       {{3, 4},
+        16,
+        8,
+        {16},
+        {0, 0, {1024, 256, 16, 1}},
+        {0, 0, {512, 8, 32, 1}},
+        {0, 0, {512, 8, 32, 1}}}},
+      {"one of two batch dimensions repeats",
+       {{3, 4},
+        16,
+        8,
+        {16},
+        {0, 0, {0, 256, 16, 1}},
+        {0, 0, {128, 0, 8, 1}},
+        {0, 0, {512, 128, 8, 1}}}},
+      {"three products on one operand",
+       {{3}, 256, 64, {64}, {0, 0, {0, 64, 1}}, {0, 0, {5000, 64, 1}}, {0, 0, {16384, 64, 1}}}},
+      {"a sum of three products",
+       {{}, 33, 17, {3, 29}, {0, 0, {29, 2000, 1}}, {0, 0, {600, 1, 29}}, {0, 0, {17, 1}}}},
+      {"a sum of three products in a batch, out transposed",
+       {{5},
+        33,
+        17,
+        {3, 29},
+        {0, 0, {7000, 29, 2000, 1}},
+        {0, 0, {0, 600, 17, 1}},
+        {0, 0, {561, 1, 33}}}},
+      {"two segments of k",
+       {{}, 9, 17, {2, 3, 8}, {0, 0, {48, 24, 8, 1}}, {0, 0, {17, 300, 40, 1}}, {0, 0, {17, 1}}}},
+      {"nothing to sum over", {{}, 9, 17, {}, {0, 0, {1}}, {0, 0, {1}}, {0, 0, {17, 1}}}},
+      {"W2 head", {{}, 256, 65, {128}, {0, 0, {128, 1}}, {0, 0, {1, 128}}, {0, 0, {65, 1}}}},
   };
   for (const MatmulCase& item : cases) check_matmul(item.matmul, item.label);
 }
 
 TEST(Contraction, ProductOverNothingIsZero) {
   std::vector<float> c(12, 5.0F);
-  Matmul matmul{1, 3, 4, 0, {0, 0, {0, 1, 1}}, {1, 0, {0, 4, 1}}, {2, 0, {0, 4, 1}}};
+  Matmul matmul{{}, 3, 4, {0}, {0, 0, {1, 1}}, {1, 0, {4, 1}}, {2, 0, {4, 1}}};
   run(kernel_of(matmul), {nullptr, nullptr, c.data()});
   for (const float value : c) EXPECT_EQ(value, 0.0F);
 }

@@ -52,8 +52,8 @@ kernel::Kernel dense_layer(std::int64_t m, std::int64_t k, std::int64_t n) {
   const int w = b.input(k * n);
   const int bias = b.input(n);
   const int out = b.arg(DType::f32, m * n, true, true);
-  b.kernel.contraction = kernel::Matmul{
-      1, m, n, k, {x, 0, {m * k, k, 1}}, {w, 0, {k * n, n, 1}}, {out, 0, {m * n, n, 1}}};
+  b.kernel.contraction =
+      kernel::Matmul{{}, m, n, {k}, {x, 0, {k, 1}}, {w, 0, {n, 1}}, {out, 0, {n, 1}}};
   const int i = b.outer(m);
   const int j = b.outer(n);
   const Expr sum =
