@@ -27,6 +27,7 @@ std::string kind_of(const Op& op) {
     std::string operator()(const LowerSort&) const { return "sort"; }
     std::string operator()(const LowerDot&) const { return "contraction"; }
     std::string operator()(const LowerConv&) const { return "convolution"; }
+    std::string operator()(const LowerAttention&) const { return "attention"; }
     std::string operator()(const LowerScatter&) const { return "scatter"; }
   };
   return std::visit(Kind{}, *op.lowering);

@@ -148,7 +148,7 @@ std::int64_t add_contraction(const Conv& c, Traffic& traffic) {
 
 /// Elements that an access of a sort touches.
 std::int64_t sort_operand(const Sort& s, const Access& access) {
-  return matmul_operand({s.outer, s.length, s.inner}, access);
+  return strided_elements({s.outer, s.length, s.inner}, access);
 }
 
 /// Comparisons count as operations.
