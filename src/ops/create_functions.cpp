@@ -103,7 +103,8 @@ Tensor linspace(double start, double stop, std::int64_t count, Site site) {
   const Tensor i = arange(count, DType::f32, site);
   const double step = (stop - start) / static_cast<double>(count - 1);
   const std::int64_t middle = count / 2;
-  return where(i < static_cast<double>(middle), i * step + start, (i - static_cast<double>(count - 1)) * step + stop);
+  return where(i < static_cast<double>(middle), i * step + start,
+               (i - static_cast<double>(count - 1)) * step + stop);
 }
 Tensor eye(std::int64_t rows, std::int64_t columns, int diagonal, DType dtype, Site site) {
   const SiteScope scope(site);
