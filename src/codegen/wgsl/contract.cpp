@@ -127,10 +127,6 @@ Problem canonical(const Kernel& kernel) {
   if (const auto* matmul = std::get_if<kernel::Matmul>(&*kernel.contraction)) {
     return problem_of(*matmul);
   }
-  if (std::holds_alternative<kernel::Attention>(*kernel.contraction)) {
-    throw GraphError(
-        fmt::format("There is no WGSL for the attention of kernel \"{}\".", kernel.name));
-  }
   return problem_of(std::get<kernel::Conv>(*kernel.contraction));
 }
 

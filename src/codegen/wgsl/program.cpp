@@ -336,7 +336,7 @@ void to_host(DType dtype, std::span<const std::byte> device, std::span<std::byte
 }
 
 tensorgrad::Target schedule_target(const Target& target) {
-  return {target.storage_buffers, target.binding_alignment, element_bytes, false};
+  return {target.storage_buffers, target.binding_alignment, element_bytes, true};
 }
 
 Program make_program(const Plan& plan, const Target& target, const Renderer& renderer) {

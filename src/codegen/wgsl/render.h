@@ -50,6 +50,9 @@ RenderedKernel render_nest(const kernel::Kernel& kernel, const Target& target,
 /// over the result, else as a pass of its own.
 RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& target,
                                   const std::vector<bool>& writable);
+/// Attention, forward or backward.
+RenderedKernel render_attention(const kernel::Kernel& kernel, const Target& target,
+                                const std::vector<bool>& writable);
 /// A sort.
 RenderedKernel render_sort(const kernel::Kernel& kernel, const Target& target,
                            const std::vector<bool>& writable);

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <unordered_map>
 
 #include "codegen/wgsl/program.h"
+#include "ops/primitives.h"
+#include "ops/rules.h"
 #include "ops/sampling.h"
 #include "runtime/webgpu/device.h"
 #include "schedule/schedule.h"
@@ -151,6 +154,41 @@ TEST_F(WebGpuKernels, SortsInWorkgroupMemoryAndByMerging) {
     }
   }
   expect_agreement(graph, values, 0);
+}
+
+TEST_F(WebGpuKernels, AttentionThroughWorkgroupMemory) {
+  using Result = LowerAttention::Result;
+  for (const bool causal : {false, true}) {
+    for (const int buffers : {8, 10}) {
+      SCOPED_TRACE(fmt::format("causal {}, {} buffers", causal, buffers));
+      target_.storage_buffers = buffers;
+      Graph graph;
+      std::vector<RefArray> values;
+      const auto input = [&](std::int64_t rows, std::int64_t columns) {
+        return add_input(graph, values, {{2, 2, rows, columns}, DType::f32});
+      };
+      const Tensor q = input(70, 10);
+      const Tensor k = input(75, 10);
+      const Tensor v = input(75, 6);
+      const Tensor dout = input(70, 6);
+      const Tensor mask = input(70, 75);
+      for (std::size_t i = 0; i < values.back().data.size(); i += 7) {
+        // Every row counts its first key.
+        if (i % 75 != 0) values.back().data[i] = -std::numeric_limits<double>::infinity();
+      }
+      const AttentionAttr attr{0.3, causal};
+      const Tensor out = prim::attention(Result::out, q, k, v, mask, attr);
+      const Tensor lse = prim::attention(Result::lse, q, k, v, mask, attr);
+      graph.outputs.push_back({"out", out});
+      graph.outputs.push_back({"lse", lse});
+      for (const auto& [result, name] :
+           {std::pair{Result::dq, "dq"}, {Result::dk, "dk"}, {Result::dv, "dv"}}) {
+        graph.outputs.push_back(
+            {name, prim::attention_grad(result, q, k, v, out, lse, dout, mask, attr)});
+      }
+      expect_agreement(graph, values, 1e-4);
+    }
+  }
 }
 
 TEST(WebGpuValidation, TakesTheKernelsOfEveryOp) {
