@@ -191,6 +191,27 @@ TEST_F(WebGpuKernels, AttentionThroughWorkgroupMemory) {
   }
 }
 
+TEST_F(WebGpuKernels, ProductsAndReductionsOfTheRegistry) {
+  for (const char* name : {"dot_general", "conv", "conv_input_grad", "conv_weight_grad", "sum",
+                           "max", "argmin", "scatter_add"}) {
+    const Op& op = find_op(name);
+    Graph graph;
+    std::vector<RefArray> values;
+    for (const auto& sample : (*op.samples)()) {
+      testing::Rng rng = testing::rng_for(op, graph.outputs.size());
+      const std::vector<RefArray> drawn = testing::draw_operands(sample, rng);
+      std::vector<Tensor> operands;
+      for (std::size_t i = 0; i < drawn.size(); ++i) {
+        operands.push_back(add_input(graph, values, sample.operands[i]));
+        values.back() = drawn[i];
+      }
+      const std::string output = fmt::format("{} {}", name, graph.outputs.size());
+      graph.outputs.push_back({output, testing::apply(op, sample, operands)});
+    }
+    expect_agreement(graph, values, 2e-3);
+  }
+}
+
 TEST(WebGpuValidation, TakesTheKernelsOfEveryOp) {
   // The null backend checks what it is given, and runs nothing: no driver is needed.
   std::shared_ptr<Context> context;
