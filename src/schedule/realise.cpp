@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "kernel/expr.h"
 #include "ops/primitives.h"
@@ -162,6 +163,20 @@ class Realiser {
         copies[n] = uses;
       }
     }
+    limit_all_sources();
+  }
+
+  // What is stored for other reasons, or for one node's sake, may be one buffer more for another.
+  void limit_all_sources() {
+    if (s_.max_buffers == std::numeric_limits<int>::max()) return;
+    std::size_t before = 0;
+    do {
+      before = stored_.size();
+      sources_.clear();
+      for (const Node* n : s_.order) {
+        if (!n->operands.empty()) limit_sources(*n);
+      }
+    } while (stored_.size() > before);
   }
 
   // What computing an element of `n` in place reads.
