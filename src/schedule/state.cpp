@@ -166,9 +166,9 @@ class State::Usage {
     groups_of_ = left_;
     // What many groups write, parts of a concatenation, is alive for long whatever the order is.
     constexpr int many = 4;
-    std::vector<int> writers(s.buffers.size(), 0);
-    for (const Item& item : s.items) ++writers[static_cast<std::size_t>(item.dest.buffer)];
-    for (std::size_t b = 0; b < writers.size(); ++b) gathers_.push_back(writers[b] >= many);
+    std::vector<int> writes(s.buffers.size(), 0);
+    for (const Item& item : s.items) ++writes[static_cast<std::size_t>(item.dest.buffer)];
+    for (std::size_t b = 0; b < writes.size(); ++b) gathers_.push_back(writes[b] >= many);
   }
 
   /// Bytes that become used less those that become free.

@@ -41,7 +41,7 @@ struct Group {
 /// The program while it is scheduled.
 class State {
  public:
-  State(Graph g, int max_buffers);
+  State(Graph g, int most_buffers);
 
   Graph graph;
   int max_buffers;  ///< arguments that a kernel may have

@@ -26,7 +26,9 @@ using Polynomial = std::map<Powers, double>;
 
 Polynomial plus(Polynomial a, const Polynomial& b, double factor) {
   for (const auto& [powers, c] : b) {
-    if ((a[powers] += factor * c) == 0) a.erase(powers);
+    double& sum = a[powers];
+    sum += factor * c;
+    if (sum == 0) a.erase(powers);
   }
   return a;
 }
@@ -407,12 +409,10 @@ Graph match_attention(const Graph& graph) {
     }
   }
   // What the program gives back is used by no node.
-  std::unordered_set<const Node*> roots;
-  for (const Named& o : graph.outputs) roots.insert(&o.value.node());
+  for (const Named& o : graph.outputs) users.erase(&o.value.node());
   for (const Tensor& u : graph.updates) {
-    if (u.defined()) roots.insert(&u.node());
+    if (u.defined()) users.erase(&u.node());
   }
-  for (const Node* root : roots) users.erase(root);
 
   const std::vector<const Node*> order_of_nodes = graph.order();
   std::unordered_map<const Node*, std::size_t> position;
