@@ -7,6 +7,7 @@
 
 #include "runtime/web/engine.h"
 #include "tensorgrad/error.h"
+#include "tensorgrad/web.h"
 #include "train/update.h"
 
 namespace tensorgrad::web {
@@ -159,13 +160,13 @@ std::vector<std::byte> BundleWriter::finish(Json header) {
   all["bytes"] = data_.size();
   std::string text = all.dump();
   text.resize(aligned(text.size()), ' ');
-  std::vector<std::byte> out(2 * sizeof(std::uint64_t));
+  constexpr std::size_t fixed = 16;
+  std::vector<std::byte> out(fixed + text.size() + data_.size());
   const std::uint32_t numbers[2] = {version, static_cast<std::uint32_t>(text.size())};
   std::memcpy(out.data(), "tgbundle", 8);
   std::memcpy(out.data() + 8, numbers, sizeof numbers);
-  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
-  out.insert(out.end(), begin, begin + text.size());
-  out.insert(out.end(), data_.begin(), data_.end());
+  std::memcpy(out.data() + fixed, text.data(), text.size());
+  std::ranges::copy(data_, out.begin() + static_cast<std::ptrdiff_t>(fixed + text.size()));
   return out;
 }
 
