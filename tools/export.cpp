@@ -17,6 +17,7 @@ struct ExportArguments {
   std::string run;
   std::string out;
   std::vector<std::int64_t> sizes{1};
+  std::string adapter;
   bool inference = false;
   bool json = false;
 };
@@ -27,7 +28,8 @@ int export_run(const ExportArguments& arguments) {
   }
   const RunFolder folder{arguments.run};
   const RunRecord run = read_run(folder);
-  Classifier classifier = start_classifier(run.config.model, "web", run.optimizer, run.config.seed,
+  const std::string device = arguments.adapter.empty() ? "web" : "web:" + arguments.adapter;
+  Classifier classifier = start_classifier(run.config.model, device, run.optimizer, run.config.seed,
                                            arguments.inference ? dyn : run.config.batch);
   classifier.training->load(folder.model());
   const std::vector<std::byte> bundle =
@@ -67,6 +69,11 @@ Subcommand add_export(CLI::App& parent) {
       ->delimiter(',')
       ->type_name("N,...")
       ->capture_default_str();
+  parser
+      ->add_option("--adapter", arguments->adapter,
+                   "The adapter to make the programs for, as JSON with WebGPU's names: "
+                   "{\"limits\": {...}, \"features\": [...]}; by default what every adapter has")
+      ->type_name("JSON");
   parser->add_flag("--inference", arguments->inference,
                    "Leave out the training step and the optimizer's state");
   parser->add_flag("--json", arguments->json, "Say what was written as one JSON object");
