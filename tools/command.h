@@ -28,6 +28,7 @@ Subcommand add_eval(CLI::App& parent);
 Subcommand add_inspect(CLI::App& parent);
 Subcommand add_bench(CLI::App& parent);
 Subcommand add_ops(CLI::App& parent);
+Subcommand add_export(CLI::App& parent);
 
 /// Adds `--device`, which takes "auto", "reference" or the name of a backend of this build.
 void add_device_option(CLI::App& parser, std::string& device);

@@ -1,11 +1,14 @@
-// Models for a web page: what a WebAssembly module offers to JavaScript.
+// Models for a web page: what a WebAssembly module offers to JavaScript, and bundles, files with
+// which a page runs a model without WebAssembly.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tensorgrad/compile.h"
 
@@ -51,5 +54,21 @@ class Models {
 /// Defined by the author of a WebAssembly module: adds its models. Called once, when a page loads
 /// the module.
 void register_models(Models& models);
+
+/// What goes into a bundle.
+struct BundleOptions {
+  /// Values of open extents; programs are made for each.
+  std::vector<std::int64_t> sizes = {1};
+  bool trains = true;   ///< with the training step and the optimizer's state
+  bool weights = true;  ///< with the current parameters; else the page starts from initial values
+  /// Free text for the page, kept in its checkpoints.
+  std::map<std::string, std::string> metadata = {};
+};
+
+/// A bundle of a model that was compiled for the device "web": programs, WGSL and weights; the file
+/// format is in docs/web.md. It runs on every adapter that has the limits of that device, "web" on
+/// all whose memory suffices. Throws GraphError for another device, and DeviceError if a program
+/// does not fit into the limits.
+std::vector<std::byte> make_bundle(const Model& model, const BundleOptions& options);
 
 }  // namespace tensorgrad::web

@@ -103,6 +103,7 @@ class TrainingCore {
   std::int64_t arena_size() const { return arena_size_; }
   /// The parameter arena (0), or an arena of the optimizer's state.
   std::vector<float> read_arena(std::size_t slot) const;
+  const DeviceBuffer& buffer(std::size_t slot) const { return *buffers_.at(slot); }
   const FeedChecker& feeds() const { return feeds_; }
   /// The program for these input shapes, compiled if it is not there. Valid until the next call.
   Compiled& compiled_for(const std::vector<Shape>& shapes) {

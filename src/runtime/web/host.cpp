@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/web/bundle.h"
 #include "schedule/print.h"
 #include "train/core.h"
 
@@ -55,12 +56,42 @@ Model make_model(const Models& models, const Json& request) {
                                  names.empty() ? "none" : fmt::to_string(fmt::join(names, ", "))));
   }
   Model model = it->second(options_of(request));
-  if (const std::string device = model.training.core().engine().name(); device != "web") {
-    throw GraphError(
-        fmt::format("The model \"{}\" is compiled for the device {}; a page needs the device web.",
-                    name, device));
-  }
+  static_cast<void>(target_of(model.training.core().engine()));
   return model;
+}
+
+std::vector<Shape> shapes_of(const Json& request) {
+  const Json& list = member(request, "shapes");
+  std::vector<Shape> shapes;
+  for (const Json& item : list) {
+    shapes.emplace_back();
+    for (const Json& extent : item) {
+      if (!extent.is_number_integer()) throw FormatError("A shape is not a list of whole numbers.");
+      shapes.back().push_back(extent.get<std::int64_t>());
+    }
+  }
+  return shapes;
+}
+
+std::vector<std::byte> skeleton(Model& model) {
+  detail::TrainingCore& training = model.training.core();
+  BundleWriter writer(target_of(training.engine()));
+  const bool weights = has_weights(training);
+  if (!weights) add_compiled(writer, training, model.forwards, "init", "", {});
+  Json header = describe(training, model.forwards, true, weights, writer);
+  return writer.finish(std::move(header));
+}
+
+std::vector<std::byte> program(Model& model, const Json& request) {
+  detail::TrainingCore& training = model.training.core();
+  BundleWriter writer(target_of(training.engine()));
+  add_compiled(writer, training, model.forwards, text(request, "role"), text(request, "name"),
+               shapes_of(request));
+  // The page has the rest already.
+  return writer.finish({{"params", Json::array()},
+                        {"states", Json::array()},
+                        {"inputs", Json::array()},
+                        {"forwards", Json::array()}});
 }
 
 std::string inspect(Model model) {
@@ -81,6 +112,22 @@ std::vector<std::byte> ModuleHost::call(std::string_view request_text) {
     return bytes_of(names.dump());
   }
   if (what == "inspect") return bytes_of(inspect(make_model(models_, request)));
+  if (what == "open") {
+    opened_.emplace(next_, make_model(models_, request));
+    return bytes_of(Json{{"handle", next_++}}.dump());
+  }
+  const Json& handle = member(request, "handle");
+  const auto opened =
+      handle.is_number_integer() ? opened_.find(handle.get<std::int64_t>()) : opened_.end();
+  if (opened == opened_.end()) {
+    throw GraphError(fmt::format("There is no open model {}.", handle.dump()));
+  }
+  if (what == "bundle") return skeleton(opened->second);
+  if (what == "program") return program(opened->second, request);
+  if (what == "close") {
+    opened_.erase(opened);
+    return {};
+  }
   throw FormatError(fmt::format("There is no call \"{}\".", what));
 }
 
