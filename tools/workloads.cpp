@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <numeric>
 
 #include "graph/graph.h"
 #include "ops/primitives.h"
@@ -243,7 +244,7 @@ StepResult WorkloadRun::step(std::int64_t t) {
 }
 
 std::vector<std::string> workload_names() { return {"W1", "W2", "W2g", "W3", "W3c"}; }
-std::vector<std::string> operation_names() { return {"W4", "W5"}; }
+std::vector<std::string> operation_names() { return {"W4", "W4l", "W5"}; }
 
 WorkloadRun open_workload(const std::string& name, const std::string& device,
                           bool uncorrected_epsilon) {
@@ -344,6 +345,12 @@ OperationRun operation(const std::string& name, const std::string& device,
   run.flops = flops;
   run.bytes = bytes;
   run.run = [held] { held->program->run({}, held->states)->output(0); };
+  if (held->program->executable()) {
+    run.device_seconds = [held] {
+      const std::vector<double> kernels = held->program->executable()->profile({}, held->states);
+      return std::accumulate(kernels.begin(), kernels.end(), 0.0);
+    };
+  }
   run.check = [held] {
     const auto done = held->program->run({}, held->states);
     const auto out = done->output(0);
@@ -364,8 +371,10 @@ OperationRun operation(const std::string& name, const std::string& device,
 
 std::vector<OperationRun> open_operations(const std::string& name, const std::string& device) {
   std::vector<OperationRun> out;
-  if (name == "W4") {
-    for (std::int64_t n : {256, 512, 1024}) {
+  if (name == "W4" || name == "W4l") {
+    const std::vector<std::int64_t> small{256, 512, 1024};
+    const std::vector<std::int64_t> large{2048, 4096};
+    for (const std::int64_t n : name == "W4" ? small : large) {
       out.push_back(operation(
           fmt::format("W4 matmul {}", n), device, {{{n, n}, 40}, {{n, n}, 41}},
           [](const std::vector<Tensor>& x) { return matmul(x[0], x[1]); }, 2 * n * n * n));

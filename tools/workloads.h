@@ -61,11 +61,13 @@ struct OperationRun {
   std::string name;           ///< "W4 matmul 1024"
   std::int64_t flops = 0;     ///< of one run
   std::int64_t bytes = 0;     ///< that one run must move
-  std::function<void()> run;  ///< runs once and waits
+  std::function<void()> run;  ///< runs once, waits, reads the result
+  /// Runs once; seconds that the device spends in its kernels. Empty for the reference.
+  std::function<double()> device_seconds;
   /// Sum and sum of magnitudes of the result, in double.
   std::function<std::pair<double, double>()> check;
 };
-/// Names of the operation workloads: W4, W5.
+/// Names of the operation workloads: W4, W4l, W5.
 std::vector<std::string> operation_names();
 /// The operations of a workload. Throws ValueError for an unknown name.
 std::vector<OperationRun> open_operations(const std::string& name, const std::string& device);

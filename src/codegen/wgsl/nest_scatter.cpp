@@ -102,6 +102,46 @@ void open_scanned(PassBuilder& pass, const Kernel& kernel, const std::vector<int
   }
 }
 
+/// Iterations of the innermost scanned loop that are looked at together.
+struct ScannedBlock {
+  int var = -1;  ///< -1: no loop is cut
+  std::int64_t size = 1;
+  std::string first;  ///< of the iterations
+};
+
+/// Opens the loops that are scanned, the innermost by blocks: what is looked at comes from memory,
+/// and only reads that do not wait for each other hide how long that takes (8,320 destinations that
+/// look through 1,024 indices took 247 us on an H200, one read after the other).
+ScannedBlock open_blocks(PassBuilder& pass, const Kernel& kernel, std::vector<int> loops) {
+  std::erase_if(loops,
+                [&](int var) { return kernel.loops[static_cast<std::size_t>(var)].extent == 1; });
+  ScannedBlock block;
+  if (loops.empty()) return block;
+  const std::int64_t extent = kernel.loops[static_cast<std::size_t>(loops.back())].extent;
+  constexpr std::int64_t most = 32;  // bits of the word that notes the hits
+  block.size = std::min(most, extent);
+  while (extent % block.size != 0) --block.size;
+  if (block.size < 4) {
+    open_scanned(pass, kernel, loops);
+    return {};
+  }
+  block.var = loops.back();
+  loops.pop_back();
+  open_scanned(pass, kernel, loops);
+  block.first = fmt::format("i{}_first", block.var);
+  pass.writer().open(
+      fmt::format("for (var {0} = 0u; {0} < {1}u; {0} += {2}u)", block.first, extent, block.size));
+  return block;
+}
+
+/// Binds the loop of a block to its iteration number `place`.
+void bind_in_block(PassBuilder& pass, const ScannedBlock& block, const std::string& place) {
+  Writer& writer = pass.writer();
+  const std::string name = fmt::format("i{}", block.var);
+  writer.line(fmt::format("let {} = {} + {};", name, block.first, place));
+  pass.expressions().bind_loop(block.var, named(name, writer.depth()));
+}
+
 std::int64_t invocations_for(const Target& target) {
   return std::min<std::int64_t>(64, target.invocations);
 }
@@ -140,12 +180,24 @@ RenderedPass by_destination(Kernel kernel, const Store& store, const Split& spli
   writer.line(fmt::format("let mine = {};", mine));
   const DType dtype = kernel.args[static_cast<std::size_t>(store.buffer)].dtype;
   const std::string sum = writer.var(0, expressions.element(store.buffer, "to"));
-  open_scanned(pass, kernel, split.scanned);
+  const ScannedBlock block = open_blocks(pass, kernel, split.scanned);
+  if (block.var >= 0) {
+    writer.line("var hits = 0u;");
+    writer.open(fmt::format("for (var j = 0u; j < {}u; j++)", block.size));
+    bind_in_block(pass, block, "j");
+  }
   std::string test = fmt::format("{} == mine", expressions.render(key).operand(Strength::sum));
   if (store.cond.defined()) {
     test = fmt::format("{} && {}", expressions.render(store.cond).operand(Strength::primary), test);
   }
-  writer.open(fmt::format("if ({})", test));
+  if (block.var >= 0) {
+    writer.line(fmt::format("hits |= select(0u, 1u << j, {});", test));
+    writer.close();
+    writer.open("for (; hits != 0u; hits &= hits - 1u)");
+    bind_in_block(pass, block, "firstTrailingBit(hits)");
+  } else {
+    writer.open(fmt::format("if ({})", test));
+  }
   const Rendered value = expressions.render(store.value);
   const Rendered next =
       expressions.combine(kernel::Combiner::sum, dtype, named(sum, writer.depth()), value);
