@@ -1,6 +1,7 @@
 // How many invocations and workgroups run a row.
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <vector>
 
 #include "codegen/wgsl/nest_rows.h"
@@ -59,6 +60,25 @@ bool has_shared_stores(const Kernel& kernel) {
   return false;
 }
 
+/// Whether each pass has a binding left for partial results: those that reduce store nothing else,
+/// the last one reads only what stores and short stages need.
+bool takes_scratch(const Kernel& kernel, const FlatNest& flat, std::int64_t parts,
+                   const Target& target) {
+  std::set<int> reducing;
+  std::set<int> last;
+  for (std::size_t i = 0; i < kernel.nest.stages.size(); ++i) {
+    const Stage& stage = kernel.nest.stages[i];
+    const Touched buffers = touched(kernel, stage);
+    const bool reduces = !stage.accumulators.empty();
+    if (reduces) reducing.insert(buffers.loads.begin(), buffers.loads.end());
+    if (!reduces || flat.stages[i].count < 2 * parts) {
+      last.insert(buffers.loads.begin(), buffers.loads.end());
+      last.insert(buffers.stores.begin(), buffers.stores.end());
+    }
+  }
+  return static_cast<int>(std::max(reducing.size(), last.size())) < target.storage_buffers;
+}
+
 }  // namespace
 
 RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& target) {
@@ -88,9 +108,10 @@ RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& 
   }
   const std::int64_t groups = ceil_div(flat.rows, layout.rows);
   const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
-  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel) &&
-      static_cast<int>(kernel.args.size()) < target.storage_buffers) {
-    layout.parts = std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
+  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel)) {
+    const std::int64_t parts =
+        std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
+    if (takes_scratch(kernel, flat, parts, target)) layout.parts = parts;
   }
   return layout;
 }
