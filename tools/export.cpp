@@ -1,10 +1,14 @@
 // `tensorgrad export`: a run's model as one file that a web page runs.
 #include <fmt/core.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "command.h"
+#include "evaluation.h"
 #include "models.h"
 #include "run.h"
 #include "tensorgrad/io.h"
@@ -32,11 +36,13 @@ int export_run(const ExportArguments& arguments) {
   Classifier classifier = start_classifier(run.config.model, device, run.optimizer, run.config.seed,
                                            arguments.inference ? dyn : run.config.batch);
   classifier.training->load(folder.model());
-  const std::vector<std::byte> bundle =
-      web::make_bundle({*classifier.training, {{"logits", classifier.forward}}},
-                       {.sizes = arguments.sizes,
-                        .trains = !arguments.inference,
-                        .metadata = read_safetensors(folder.model()).metadata});
+  std::map<std::string, std::string> metadata = read_safetensors(folder.model()).metadata;
+  // A page has to scale pictures as training did.
+  metadata["pixel_mean"] = fmt::format("{}", pixel_scaling.mean);
+  metadata["pixel_standard_deviation"] = fmt::format("{}", pixel_scaling.standard_deviation);
+  const std::vector<std::byte> bundle = web::make_bundle(
+      {*classifier.training, {{"logits", classifier.forward}}},
+      {.sizes = arguments.sizes, .trains = !arguments.inference, .metadata = std::move(metadata)});
   const std::span<const std::byte> part(bundle);
   write_file_atomically(arguments.out, std::span(&part, 1));
   if (arguments.json) {

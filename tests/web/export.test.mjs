@@ -23,10 +23,11 @@ describe('an exported run', { skip: !existsSync(native) && 'there is no native b
     command('train', 'fashion-mnist', '--model', 'mlp', '--epochs', '1', '--out', run);
     command('export', '--run', run, '--out', file, '--batch', '1,100', '--adapter', JSON.stringify({ adapter: { software: true } }));
     const read = (name, skip) => gunzipSync(readFileSync(join(data, `t10k-${name}-ubyte.gz`))).subarray(skip);
-    images = Float32Array.from(read('images-idx3', 16).subarray(0, 784 * 1000), (v) => v / 255);
     labels = Int32Array.from(read('labels-idx1', 8).subarray(0, 1000));
     tg = await init({ gpu });
     model = await tg.loadBundle(readFileSync(file));
+    const { pixel_mean: mean, pixel_standard_deviation: deviation } = model.info.metadata;
+    images = Float32Array.from(read('images-idx3', 16).subarray(0, 784 * 1000), (v) => (v / 255 - mean) / deviation);
   });
   after(async () => {
     await tg?.destroy();

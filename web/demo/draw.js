@@ -23,9 +23,10 @@ export async function openDrawing(runtime) {
     return row;
   });
 
-  let classify;
+  let classify, scaling;
   try {
     const model = await runtime.loadBundle('garments.tg');
+    scaling = model.info.metadata;
     classify = await model.attach('logits');
   } catch (error) {
     status.textContent = `${error.message} (\`scripts/web demo\` trains and exports the classifier.)`;
@@ -35,7 +36,8 @@ export async function openDrawing(runtime) {
   const show = singleFlight(async () => {
     small.drawImage(pad, 0, 0, size, size);
     const { data } = small.getImageData(0, 0, size, size);
-    const images = Float32Array.from({ length: size * size }, (_, i) => data[4 * i] / 255);
+    const images = Float32Array.from({ length: size * size }, (_, i) =>
+      (data[4 * i] / 255 - scaling.pixel_mean) / scaling.pixel_standard_deviation);
     const { value } = await classify.run({ images });
     softmax(value).forEach((p, i) => {
       rows[i].children[1].style.width = `${100 * p}%`;

@@ -152,7 +152,7 @@ Json BundleWriter::needs() const {
   return out;
 }
 
-std::vector<std::byte> BundleWriter::finish(Json header) {
+std::vector<std::byte> BundleWriter::finish(const Json& header) {
   Json all{{"format", "tensorgrad-bundle"}, {"needs", needs()}};
   all.update(header);
   all["modules"] = std::move(modules_);
@@ -281,7 +281,7 @@ std::vector<std::byte> make_bundle(const Model& model, const BundleOptions& opti
   Json header = describe(training, held.forwards, options.trains, weights, writer);
   header["metadata"] = Json::object();
   for (const auto& [key, value] : options.metadata) header["metadata"][key] = value;
-  return writer.finish(std::move(header));
+  return writer.finish(header);
 }
 
 }  // namespace tensorgrad::web

@@ -34,7 +34,7 @@ class BundleWriter {
   /// Appends data; its place is [begin, end].
   Json add_data(std::span<const std::byte> bytes);
   /// The bundle with the other members of the header.
-  std::vector<std::byte> finish(Json header);
+  std::vector<std::byte> finish(const Json& header);
 
  private:
   Json needs() const;

@@ -28,7 +28,8 @@ Model line(const std::string& device, std::int64_t batch = 4) {
   const Forward forward = training.attach(
       [](const Line& m, const Inputs& in) { return capture("out", m(in["x"])) * 2; },
       {.inputs = {{"x", {dyn, 3}}}});
-  return {training, {{"twice", forward}}};
+  const AnyTraining& any = training;
+  return {any, {{"twice", forward}}};
 }
 
 struct Parsed {
