@@ -79,7 +79,7 @@ std::vector<std::byte> skeleton(Model& model) {
   const bool weights = has_weights(training);
   if (!weights) add_compiled(writer, training, model.forwards, "init", "", {});
   Json header = describe(training, model.forwards, true, weights, writer);
-  return writer.finish(std::move(header));
+  return writer.finish(header);
 }
 
 std::vector<std::byte> program(Model& model, const Json& request) {
