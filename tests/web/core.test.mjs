@@ -18,7 +18,7 @@ describe('the core as WebAssembly', () => {
 
   it('is small', () => {
     const size = gzipSync(wasm, { level: 9 }).length;
-    assert.ok(size < 480 * 1024, `${size} bytes as gzip`);
+    assert.ok(size < 400 * 1024, `${size} bytes as gzip`);
   });
 
   it('lists its models', () => {
