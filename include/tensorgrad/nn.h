@@ -58,12 +58,20 @@ struct Conv2d {
   Tensor operator()(const Tensor& x, Site site = Site::current()) const;
 };
 
+struct EmbeddingOptions {
+  /// The position of no word: it reads zeros, and its row of the table gets no derivative.
+  std::optional<std::int64_t> padding_index = {};
+};
+
 /// Rows of a table: positions [...], i32, to [..., d]. A position out of range reads NaN.
 struct Embedding {
   Param W;  ///< [n, d], normal with standard deviation 1
+  EmbeddingOptions options;
   TENSORGRAD_FIELDS(W)
 
-  Embedding(std::int64_t n, std::int64_t d, Site site = Site::current());
+  /// Throws ValueError unless the padding index, if there is one, is a row of the table.
+  Embedding(std::int64_t n, std::int64_t d, EmbeddingOptions chosen = {},
+            Site site = Site::current());
   Tensor operator()(const Tensor& positions, Site site = Site::current()) const;
 };
 
@@ -72,14 +80,18 @@ struct LayerNormOptions {
   bool bias = true;
 };
 
-/// (x - mean) / sqrt(variance + eps) * g + b over the last dimension, with the biased variance.
+/// (x - mean) / sqrt(variance + eps) * g + b over the last dimensions, with the biased variance.
 struct LayerNorm {
-  Param g;                 ///< [d], ones; no weight decay
-  std::optional<Param> b;  ///< [d], zeros; no weight decay
+  Param g;                 ///< the normalised dimensions, ones; no weight decay
+  std::optional<Param> b;  ///< the same, zeros; no weight decay
   double eps;
   TENSORGRAD_FIELDS(g, b)
 
+  /// Over the last dimension, of extent `d`.
   explicit LayerNorm(std::int64_t d, LayerNormOptions options = {}, Site site = Site::current());
+  /// Over the last dimensions, together of shape `normalized`.
+  explicit LayerNorm(const Shape& normalized, LayerNormOptions options = {},
+                     Site site = Site::current());
   Tensor operator()(const Tensor& x, Site site = Site::current()) const;
 };
 
@@ -280,9 +292,14 @@ struct SmoothL1Options {
 /// ValueError unless beta is at least 0.
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, SmoothL1Options options = {},
                       Site site = Site::current());
-/// -(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), safe from overflow.
+struct BceOptions {
+  /// p below, broadcast to the logits: above 1 it favours recall. Empty: 1.
+  Tensor pos_weight = {};
+  Reduction reduction = Reduction::mean;
+};
+/// -(p t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), safe from overflow.
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
-                                        Reduction reduction = Reduction::mean,
+                                        const BceOptions& options = {},
                                         Site site = Site::current());
 struct KlOptions {
   bool log_target = false;  ///< the targets are log-probabilities too

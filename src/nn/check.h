@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "graph/node.h"
@@ -40,18 +42,25 @@ inline void check_images(const char* what, const Tensor& x, const Site& site,
                    site);
 }
 
-/// Throws ShapeError unless the last dimension of `x`, f32, has extent `d`.
-inline void check_last(const char* layer, const Tensor& x, std::int64_t d, const Param& weight,
+/// Throws ShapeError unless the last dimensions of `x`, f32, are `last`, at least one.
+inline void check_last(const char* layer, const Tensor& x, const Shape& last, const Param& weight,
                        const Site& site) {
   check_f32(layer, x, site, weight_name(weight));
   if (x.rank() == 0) {
     throw ShapeError(fmt::format("{}: takes no scalars; the layer's last dimension is {}.{}", layer,
-                                 d, weight_name(weight)),
+                                 last.back(), weight_name(weight)),
                      site);
   }
-  if (x.dim(-1) != d) {
+  if (last.size() > 1) {
+    const auto rank = static_cast<std::ptrdiff_t>(last.size());
+    if (x.rank() >= rank && std::equal(last.begin(), last.end(), x.shape().end() - rank)) return;
+    throw ShapeError(fmt::format("{}: the input's shape {} does not end in the layer's {}.{}",
+                                 layer, to_string(x.shape()), to_string(last), weight_name(weight)),
+                     site);
+  }
+  if (x.dim(-1) != last.back()) {
     throw ShapeError(fmt::format("{}: the input's last dimension is {}, not the layer's {}.{}",
-                                 layer, x.dim(-1), d, weight_name(weight)),
+                                 layer, x.dim(-1), last.back(), weight_name(weight)),
                      site);
   }
 }

@@ -1,4 +1,7 @@
 #include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "nn/check.h"
 #include "ops/primitives.h"
@@ -40,7 +43,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, LinearOptions options, Site si
 
 Tensor Linear::operator()(const Tensor& x, Site site) const {
   const SiteScope scope(site);
-  check_last("Linear", x, W.shape[0], W, site);
+  check_last("Linear", x, {W.shape[0]}, W, site);
   const Tensor y = matmul(x, W, site);
   return b ? y + *b : y;
 }
@@ -91,9 +94,14 @@ Tensor Conv2d::operator()(const Tensor& x, Site site) const {
   return b ? y + reshape(*b, {W.shape[0], 1, 1}, site) : y;
 }
 
-Embedding::Embedding(std::int64_t n, std::int64_t d, Site site) {
+Embedding::Embedding(std::int64_t n, std::int64_t d, EmbeddingOptions chosen, Site site)
+    : options(chosen) {
   positive("Embedding", "number of rows", n, site);
   positive("Embedding", "row's size", d, site);
+  if (const auto& index = options.padding_index; index && (*index < 0 || *index >= n)) {
+    throw ValueError(
+        fmt::format("Embedding: the padding index is {}, not one of {} rows.", *index, n), site);
+  }
   W = {.shape = {n, d}, .init = Init::normal(1)};
 }
 
@@ -104,21 +112,32 @@ Tensor Embedding::operator()(const Tensor& positions, Site site) const {
                                  name(positions.dtype()), weight_name(W)),
                      site);
   }
-  return gather(W, positions, 0, site);
+  const Tensor rows = gather(W, positions, 0, site);
+  if (!options.padding_index) return rows;
+  return where(unsqueeze(positions == *options.padding_index, -1), 0, rows);
 }
 
 LayerNorm::LayerNorm(std::int64_t d, LayerNormOptions options, Site site)
+    : LayerNorm(Shape{d}, options, site) {}
+
+LayerNorm::LayerNorm(const Shape& normalized, LayerNormOptions options, Site site)
     : eps(checked_eps("LayerNorm", options.eps, site)) {
-  positive("LayerNorm", "number of features", d, site);
-  g = {.shape = {d}, .init = Init::ones(), .decay = false};
-  if (options.bias) b = Param{.shape = {d}, .init = Init::zeros(), .decay = false};
+  if (normalized.empty()) {
+    throw ValueError("LayerNorm: no dimensions to normalise are given.", site);
+  }
+  for (const std::int64_t d : normalized) positive("LayerNorm", "number of features", d, site);
+  g = {.shape = normalized, .init = Init::ones(), .decay = false};
+  if (options.bias) b = Param{.shape = normalized, .init = Init::zeros(), .decay = false};
 }
 
 Tensor LayerNorm::operator()(const Tensor& x, Site site) const {
   const SiteScope scope(site);
-  check_last("LayerNorm", x, g.shape[0], g, site);
-  const Tensor centred = x - mean(x, Reduce(-1, true), site);
-  const Tensor variance = mean(square(centred), Reduce(-1, true), site);
+  check_last("LayerNorm", x, g.shape, g, site);
+  std::vector<int> axes(g.shape.size());
+  std::iota(axes.begin(), axes.end(), -static_cast<int>(axes.size()));
+  const Reduce over(std::move(axes), true);
+  const Tensor centred = x - mean(x, over, site);
+  const Tensor variance = mean(square(centred), over, site);
   const Tensor y = centred * rsqrt(variance + eps) * g;
   return b ? y + *b : y;
 }
@@ -131,7 +150,7 @@ RMSNorm::RMSNorm(std::int64_t d, RMSNormOptions options, Site site)
 
 Tensor RMSNorm::operator()(const Tensor& x, Site site) const {
   const SiteScope scope(site);
-  check_last("RMSNorm", x, g.shape[0], g, site);
+  check_last("RMSNorm", x, g.shape, g, site);
   return x * rsqrt(mean(square(x), Reduce(-1, true), site) + eps) * g;
 }
 

@@ -156,10 +156,20 @@ Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, SmoothL1Op
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targets,
-                                        Reduction reduction, Site site) {
+                                        const BceOptions& options, Site site) {
+  const char* const loss = "binary_cross_entropy_with_logits";
   const SiteScope scope(site);
-  check_pair("binary_cross_entropy_with_logits", logits, targets, site);
-  return reduced(maximum(logits, 0) - logits * targets + log1p(exp(-abs(logits))), reduction);
+  check_pair(loss, logits, targets, site);
+  // log(1 + e^-|x|), which is -log sigmoid(|x|).
+  const Tensor tail = log1p(exp(-abs(logits)));
+  if (!options.pos_weight.defined()) {
+    return reduced(maximum(logits, 0) - logits * targets + tail, options.reduction);
+  }
+  check_f32(loss, options.pos_weight, site);
+  const Tensor weight = broadcast_to(options.pos_weight, logits.shape(), site);
+  const Tensor positive = 1 + (weight - 1) * targets;
+  return reduced((1 - targets) * logits + positive * (tail + maximum(-logits, 0)),
+                 options.reduction);
 }
 
 Tensor kl_div(const Tensor& log_probabilities, const Tensor& targets, KlOptions options,

@@ -8,9 +8,6 @@ namespace tensorgrad {
 namespace {
 
 using Result = LowerAttention::Result;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
 
 constexpr bool is_gradient(Result r) { return r != Result::out && r != Result::lse; }
 constexpr std::size_t operand_count(Result r) { return is_gradient(r) ? 6 : 3; }

@@ -4,12 +4,6 @@
 namespace tensorgrad {
 namespace {
 
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
-
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
 // ---- concat --------------------------------------------------------------------------------------

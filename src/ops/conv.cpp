@@ -7,11 +7,6 @@ namespace tensorgrad {
 namespace {
 
 using Mode = kernel::Conv::Mode;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
 
 // The three tensors of a convolution: y = conv(x, w).
 enum Role : std::size_t { x_role, w_role, y_role };

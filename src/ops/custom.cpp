@@ -9,22 +9,6 @@
 namespace tensorgrad {
 namespace {
 
-using kernel::Index;
-using kernel::Pool;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
-
-Source lower_identity(Pool&, const Node&, std::span<const Index> index) {
-  return {0, {index.begin(), index.end()}, {}};
-}
-RefArray reference_identity(const Node& n, RefOperands x) { return {n.type, x[0]->data}; }
-Type infer_same(const Op&, Operands x, const Attrs&, const Site&) {
-  return {x[0].shape(), x[0].dtype()};
-}
-
 const CustomRule& rule_of(const Tensor& y) { return *y.node().attr<CustomAttr>().rule; }
 
 bool inputs_carry(const Node& n, std::size_t i) {

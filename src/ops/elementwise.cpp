@@ -11,8 +11,6 @@ namespace {
 using kernel::Expr;
 using kernel::Fn;
 using kernel::Pool;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
 
 // ---- rules shared by all rows --------------------------------------------------------------------
 

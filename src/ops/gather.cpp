@@ -10,11 +10,6 @@ using kernel::Expr;
 using kernel::Fn;
 using kernel::Index;
 using kernel::Pool;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
 
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 

@@ -11,9 +11,6 @@ namespace {
 
 using kernel::Combiner;
 using kernel::Fn;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Batched = const std::vector<bool>&;
 
 const std::vector<int>& axes_of(const Tensor& y) { return y.node().attr<AxesAttr>().axes; }
 

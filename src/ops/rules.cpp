@@ -12,8 +12,7 @@ void check_dtype(const Op& op, DType dtype, std::span<const DType> allowed, cons
   throw DTypeError(fmt::format("{}: takes {}, not {}.", *op.name, list, name(dtype)), site);
 }
 
-std::vector<Tensor> batch_all(std::span<const Tensor> operands, const std::vector<bool>& batched,
-                              std::int64_t size) {
+std::vector<Tensor> batch_all(Operands operands, Batched batched, std::int64_t size) {
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     out.push_back(batched[i] ? operands[i] : prim::add_leading(operands[i], size));
@@ -21,9 +20,18 @@ std::vector<Tensor> batch_all(std::span<const Tensor> operands, const std::vecto
   return out;
 }
 
-Tensor vmap_elementwise(const Tensor& y, std::span<const Tensor> operands,
-                        const std::vector<bool>& batched, std::int64_t size) {
+Tensor vmap_elementwise(const Tensor& y, Operands operands, Batched batched, std::int64_t size) {
   return remake(y.node(), batch_all(operands, batched, size));
+}
+
+Type infer_same(const Op&, Operands operands, const Attrs&, const Site&) {
+  return {operands[0].shape(), operands[0].dtype()};
+}
+Source lower_identity(kernel::Pool&, const Node&, std::span<const kernel::Index> index) {
+  return {0, {index.begin(), index.end()}, {}};
+}
+RefArray reference_identity(const Node& node, RefOperands operands) {
+  return {node.type, operands[0]->data};
 }
 
 Shape strides_of(const Shape& shape) {

@@ -11,6 +11,13 @@
 
 namespace tensorgrad {
 
+// The arguments of the rules, as op.h names them.
+using Tangents = std::span<const Tensor>;
+using Cotangents = std::vector<Tensor>;
+using Operands = std::span<const Tensor>;
+using Batched = const std::vector<bool>&;
+using RefOperands = std::span<const RefArray* const>;
+
 /// Operand `i` of the node behind `y`.
 inline const Tensor& in(const Tensor& y, std::size_t i) { return y.node().operands[i]; }
 
@@ -25,11 +32,14 @@ inline constexpr DType bits_dtypes[] = {DType::bool_, DType::i32, DType::u32};
 inline constexpr DType any_dtype[] = {DType::f32, DType::i32, DType::u32, DType::bool_};
 
 /// Operands without the batch dimension get one of extent `size`.
-std::vector<Tensor> batch_all(std::span<const Tensor> operands, const std::vector<bool>& batched,
-                              std::int64_t size);
+std::vector<Tensor> batch_all(Operands operands, Batched batched, std::int64_t size);
 /// A vmap rule for ops whose attributes do not name dimensions.
-Tensor vmap_elementwise(const Tensor& y, std::span<const Tensor> operands,
-                        const std::vector<bool>& batched, std::int64_t size);
+Tensor vmap_elementwise(const Tensor& y, Operands operands, Batched batched, std::int64_t size);
+
+/// The rows of ops that pass their first operand through unchanged.
+Type infer_same(const Op& op, Operands operands, const Attrs& attrs, const Site& site);
+Source lower_identity(kernel::Pool& pool, const Node& node, std::span<const kernel::Index> index);
+RefArray reference_identity(const Node& node, RefOperands operands);
 
 /// Row-major strides of a shape.
 Shape strides_of(const Shape& shape);

@@ -10,9 +10,6 @@ namespace {
 
 using kernel::Combiner;
 using kernel::Fn;
-using Tangents = std::span<const Tensor>;
-using Cotangents = std::vector<Tensor>;
-using Batched = const std::vector<bool>&;
 
 const ScanAttr& attr_of(const Tensor& y) { return y.node().attr<ScanAttr>(); }
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }

@@ -9,11 +9,6 @@
 namespace tensorgrad {
 namespace {
 
-using Tangents = std::span<const Tensor>;
-using Operands = std::span<const Tensor>;
-using Batched = const std::vector<bool>&;
-using RefOperands = std::span<const RefArray* const>;
-
 const SortAttr& attr_of(const Tensor& y) { return y.node().attr<SortAttr>(); }
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 

@@ -170,6 +170,19 @@ TEST(Embedding, Gradients) {
   check_gradients(layer(literal(std::vector<std::int32_t>{2, 0, 2, 2}, {4})), by, leaves);
 }
 
+TEST(Embedding, PaddingReadsZerosAndLearnsNothing) {
+  nn::Embedding layer(3, 2, {.padding_index = 1});
+  layer.W.bind(literal(Doubles{1, 2, 3, 4, 5, 6}, {3, 2}));
+  const Tensor y = layer(literal(std::vector<std::int32_t>{1, 0, 1}, {3}));
+  EXPECT_EQ(evaluate(y), (Doubles{0, 0, 1, 2, 0, 0}));
+  const std::vector<Tensor> by{layer.W.bound};
+  const Tensor seed = full({3, 2}, 1);
+  EXPECT_EQ(evaluate(vjp(std::span(&y, 1), by, std::span(&seed, 1))[0]),
+            (Doubles{1, 1, 0, 0, 0, 0}));
+  EXPECT_EQ(message_of<ValueError>([] { nn::Embedding(3, 2, {.padding_index = 3}); }),
+            "Embedding: the padding index is 3, not one of 3 rows.");
+}
+
 TEST(Embedding, Errors) {
   EXPECT_EQ(message_of<DTypeError>([] { nn::Embedding(3, 2)(zeros({2})); }),
             "Embedding: takes i32 positions, not f32.");
@@ -190,6 +203,20 @@ TEST(LayerNorm, Value) {
 TEST(LayerNorm, Gradients) {
   check_layer(nn::LayerNorm(5), {3, 5});
   check_layer(nn::LayerNorm(3, {.bias = false}), {2, 2, 3});
+}
+
+TEST(LayerNorm, OverSeveralDimensions) {
+  nn::LayerNorm layer({2, 2}, {.eps = 0.25});
+  EXPECT_EQ(described(layer), (Strings{"g[2, 2]", "b[2, 2]"}));
+  layer.b->bind(literal(Doubles{1, 2, 3, 4}, {2, 2}));
+  const double s = 1 / std::sqrt(5.25);
+  expect_near(evaluate(layer(literal(Doubles{3, 5, 1, -1}, {1, 2, 2}))),
+              {s + 1, 3 * s + 2, -s + 3, -3 * s + 4}, 1e-12);
+  check_layer(nn::LayerNorm({3, 2}), {4, 3, 2});
+  EXPECT_EQ(message_of<ShapeError>([] { nn::LayerNorm({3, 2})(zeros({2, 2, 2})); }),
+            "LayerNorm: the input's shape [2, 2, 2] does not end in the layer's [3, 2].");
+  EXPECT_EQ(message_of<ValueError>([] { nn::LayerNorm(Shape{}); }),
+            "LayerNorm: no dimensions to normalise are given.");
 }
 
 TEST(RMSNorm, Value) {

@@ -182,11 +182,20 @@ std::vector<PairLoss> pair_losses() {
        }},
       {"binary_cross_entropy_with_logits",
        [](const Tensor& a, const Tensor& b, Reduction r) {
-         return binary_cross_entropy_with_logits(a, b, r);
+         return binary_cross_entropy_with_logits(a, b, {.reduction = r});
        },
        [](double a, double b) {
          const double s = 1 / (1 + std::exp(-a));
          return -b * std::log(s) - (1 - b) * std::log(1 - s);
+       },
+       true},
+      {"binary_cross_entropy_with_logits",
+       [](const Tensor& a, const Tensor& b, Reduction r) {
+         return binary_cross_entropy_with_logits(a, b, {.pos_weight = full({}, 3), .reduction = r});
+       },
+       [](double a, double b) {
+         const double s = 1 / (1 + std::exp(-a));
+         return -3 * b * std::log(s) - (1 - b) * std::log(1 - s);
        },
        true},
       {"kl_div",
@@ -228,9 +237,21 @@ TEST(PairLosses, ValuesAndGradients) {
 }
 
 TEST(PairLosses, FarLogitsDoNotOverflow) {
-  expect_near(evaluate(binary_cross_entropy_with_logits(array({1000, -1000, 1000}),
-                                                        array({0, 1, 1}), Reduction::none)),
+  expect_near(evaluate(binary_cross_entropy_with_logits(
+                  array({1000, -1000, 1000}), array({0, 1, 1}), {.reduction = Reduction::none})),
               {1000, 1000, 0});
+  expect_near(evaluate(binary_cross_entropy_with_logits(
+                  array({1000, -1000, 1000}), array({0, 1, 1}),
+                  {.pos_weight = array({2, 3, 4}), .reduction = Reduction::none})),
+              {1000, 3000, 0});
+}
+
+TEST(PairLosses, PosWeightErrors) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(message_of<DTypeError>(
+                [&] { binary_cross_entropy_with_logits(x, x, {.pos_weight = arange(3)}); }),
+            "binary_cross_entropy_with_logits: takes f32, not i32; cast it first.");
+  EXPECT_THROW(binary_cross_entropy_with_logits(x, x, {.pos_weight = zeros({2})}), ShapeError);
 }
 
 TEST(PairLosses, KlOfAnImpossibleTarget) {
