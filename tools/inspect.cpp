@@ -106,6 +106,7 @@ Json buffers_to_json(const Insight& insight, const Dispatch& dispatch) {
     entry["dtype"] = info(b.dtype).name;
     entry["bytes"] = b.bytes();
     if (b.kind == BufferKind::temp) entry["offset"] = b.offset;
+    if (dispatch.offset(i) > 0) entry["from_element"] = dispatch.offset(i);
     entry["read"] = k.args[i].read;
     entry["written"] = k.args[i].written;
     list.push_back(std::move(entry));
@@ -165,7 +166,8 @@ void print_buffers(const Insight& insight, const Dispatch& dispatch) {
   for (std::size_t i = 0; i < dispatch.buffers.size(); ++i) {
     const PlanBuffer& b = insight.plan->buffers[static_cast<std::size_t>(dispatch.buffers[i])];
     const std::string place =
-        b.kind == BufferKind::temp ? fmt::format("at {}", b.offset) : "`" + b.name + "`";
+        (b.kind == BufferKind::temp ? fmt::format("at {}", b.offset) : "`" + b.name + "`") +
+        (dispatch.offset(i) > 0 ? fmt::format(" from element {}", dispatch.offset(i)) : "");
     fmt::print("      {}{} {} {}, {} {}\n", k.args[i].read ? "r" : "-",
                k.args[i].written ? "w" : "-", name(b.kind), place, b.elements, info(b.dtype).name);
   }

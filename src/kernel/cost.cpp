@@ -1,7 +1,6 @@
 // Bytes and floating operations of a kernel.
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -70,13 +69,8 @@ std::int64_t distinct(const Kernel& kernel, Index index) {
   return std::min(trips, n.hi - n.lo + 1);
 }
 
-std::vector<std::int64_t> join(std::initializer_list<std::vector<std::int64_t>> lists) {
-  std::vector<std::int64_t> result;
-  for (const auto& list : lists) result.insert(result.end(), list.begin(), list.end());
-  return result;
-}
-
 std::int64_t strided_elements(const std::vector<std::int64_t>& extents, const Access& access) {
+  if (access.strides.empty()) return product(extents);
   std::int64_t result = 1;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     if (access.strides.at(i) != 0) result = saturating_mul(result, extents[i]);
@@ -84,79 +78,31 @@ std::int64_t strided_elements(const std::vector<std::int64_t>& extents, const Ac
   return result;
 }
 
-std::int64_t add_contraction(const Matmul& c, Traffic& traffic) {
-  traffic.read(c.lhs.buffer, strided_elements(join({c.batch, {c.m}, c.k}), c.lhs));
-  traffic.read(c.rhs.buffer, strided_elements(join({c.batch, c.k, {c.n}}), c.rhs));
-  traffic.write(c.out.buffer, strided_elements(join({c.batch, {c.m, c.n}}), c.out));
+std::int64_t operations(const Matmul& c) {
   return saturating_mul(2, product({c.batches(), c.m, c.n, c.depth()}));
 }
 
-std::int64_t add_contraction(const Attention& c, Traffic& traffic) {
-  const auto read = [&](const Access& access, std::vector<std::int64_t> last) {
-    if (access.buffer < 0) return;
-    traffic.read(access.buffer, strided_elements(join({c.batch, std::move(last)}), access));
-  };
-  const auto write = [&](const Access& access, std::vector<std::int64_t> last) {
-    if (access.buffer < 0) return;
-    traffic.write(access.buffer, strided_elements(join({c.batch, std::move(last)}), access));
-  };
-  const bool forward = c.mode == Attention::Mode::forward;
-  read(c.q, {c.queries, c.depth});
-  read(c.k, {c.keys, c.depth});
-  read(c.v, {c.keys, c.value_depth});
-  read(c.mask, {c.queries, c.keys});
-  if (forward) {
-    write(c.out, {c.queries, c.value_depth});
-    write(c.lse, {c.queries});
-  } else {
-    read(c.out, {c.queries, c.value_depth});
-    read(c.lse, {c.queries});
-    read(c.dout, {c.queries, c.value_depth});
-    write(c.dq, {c.queries, c.depth});
-    write(c.dk, {c.keys, c.depth});
-    write(c.dv, {c.keys, c.value_depth});
-  }
+std::int64_t operations(const Attention& c) {
   // Scores that count; forward multiplies by q and v, backward forms s, dp, dq, dk and dv.
   std::int64_t scores = saturating_mul(c.queries, c.keys);
   if (c.causal) {
     const std::int64_t square = std::min(c.queries, c.keys);
     scores = square * (square + 1) / 2 + (c.queries - square) * c.keys;
   }
-  const std::int64_t per_score =
-      forward ? c.depth + c.value_depth : 3 * c.depth + 2 * c.value_depth;
+  const std::int64_t per_score = c.mode == Attention::Mode::forward
+                                     ? c.depth + c.value_depth
+                                     : 3 * c.depth + 2 * c.value_depth;
   return saturating_mul(2, product({product(c.batch), scores, per_score}));
 }
 
-std::int64_t add_contraction(const Conv& c, Traffic& traffic) {
-  const std::int64_t x = product({c.batch, c.groups, c.in_channels, product(c.input)});
-  const std::int64_t w = product({c.groups, c.out_channels, c.in_channels, product(c.kernel)});
-  const std::int64_t y = product({c.batch, c.groups, c.out_channels, product(c.output)});
-  using Mode = Conv::Mode;
-  const auto count = [&](const Access& access, std::int64_t elements, bool is_result) {
-    if (is_result) {
-      traffic.write(access.buffer, elements);
-    } else {
-      traffic.read(access.buffer, elements);
-    }
-  };
-  count(c.x, x, c.mode == Mode::input_grad);
-  count(c.w, w, c.mode == Mode::weight_grad);
-  count(c.y, y, c.mode == Mode::forward);
+std::int64_t operations(const Conv& c) {
   // Each output element is a dot product over a window, whichever of the three is computed.
+  const std::int64_t y = product({c.batch, c.groups, c.out_channels, product(c.output)});
   return saturating_mul(2, saturating_mul(y, product({c.in_channels, product(c.kernel)})));
 }
 
-/// Elements that an access of a sort touches.
-std::int64_t sort_operand(const Sort& s, const Access& access) {
-  return strided_elements({s.outer, s.length, s.inner}, access);
-}
-
 /// Comparisons count as operations.
-std::int64_t add_sort(const Sort& s, Traffic& traffic) {
-  traffic.read(s.in.buffer, sort_operand(s, s.in));
-  for (const Access* result : {&s.values, &s.indices}) {
-    if (result->buffer >= 0) traffic.write(result->buffer, sort_operand(s, *result));
-  }
+std::int64_t operations(const Sort& s) {
   std::int64_t rounds = 0;
   while (rounds < 62 && (std::int64_t{1} << rounds) < s.length) ++rounds;
   return saturating_mul(rounds, product({s.outer, s.length, s.inner}));
@@ -174,11 +120,18 @@ Cost cost(const Kernel& kernel) {
   Cost result;
   int contraction_out = -1;
   if (kernel.contraction) {
-    result.flops =
-        std::visit([&](const auto& c) { return add_contraction(c, traffic); }, *kernel.contraction);
+    result.flops = std::visit([](const auto& c) { return operations(c); }, *kernel.contraction);
     contraction_out = result_buffer(*kernel.contraction);
   }
-  if (kernel.sort) result.flops = add_sort(*kernel.sort, traffic);
+  if (kernel.sort) result.flops = operations(*kernel.sort);
+  for_each_access(kernel, [&](const Access& access, const auto& extents, bool is_written) {
+    const std::int64_t elements = strided_elements(extents, access);
+    if (is_written) {
+      traffic.write(access.buffer, elements);
+    } else {
+      traffic.read(access.buffer, elements);
+    }
+  });
   std::unordered_set<std::int64_t> loads;   // (buffer, index) counted
   std::unordered_set<std::int64_t> stores;  // likewise
   const auto key = [](int buffer, Index index) {
@@ -192,11 +145,11 @@ Cost cost(const Kernel& kernel) {
       }
     }
     if (trips == 0) continue;
-    auto operations = static_cast<std::int64_t>(stage.accumulators.size());
+    auto count = static_cast<std::int64_t>(stage.accumulators.size());
     for_each_part(
         kernel.pool, roots(stage), [](const IndexNode&) {},
         [&](const ExprNode& n) {
-          if (is_operation(kernel.pool, n)) ++operations;
+          if (is_operation(kernel.pool, n)) ++count;
           // The epilogue finds the contraction's result in cache.
           if (n.fn != Fn::load || n.buffer == contraction_out) return;
           if (loads.insert(key(n.buffer, n.index)).second) {
@@ -204,13 +157,13 @@ Cost cost(const Kernel& kernel) {
           }
         });
     for (const Store& store : stage.stores) {
-      if (store.accumulate) ++operations;
+      if (store.accumulate) ++count;
       if (!stores.insert(key(store.buffer, store.index)).second) continue;
       const std::int64_t elements = distinct(kernel, store.index);
       traffic.write(store.buffer, elements);
       if (store.accumulate) traffic.read(store.buffer, elements);
     }
-    result.flops += saturating_mul(operations, trips);
+    result.flops += saturating_mul(count, trips);
   }
   result.bytes = traffic.bytes();
   return result;

@@ -47,19 +47,6 @@ bool divides(const Pool& pool, const Stage& stage, int var) {
   return found;
 }
 
-// Rewrites every expression of a stage.
-void map_stage(Pool& pool, Stage& stage, const Pool::Mapping& mapping) {
-  for (auto& a : stage.accumulators) {
-    a.value = pool.rewrite(a.value, mapping);
-    a.position = pool.rewrite(a.position, mapping);
-  }
-  for (auto& s : stage.stores) {
-    s.value = pool.rewrite(s.value, mapping);
-    s.index = pool.rewrite(s.index, mapping);
-    if (s.cond.defined()) s.cond = pool.rewrite(s.cond, mapping);
-  }
-}
-
 // Merges loops `at` and `at + 1` of `list`, which stages [first, last) use, unless one then
 // divides.
 bool merge_pair(Kernel& k, std::vector<int>& list, std::size_t at, std::size_t first,
@@ -142,6 +129,18 @@ void split_list(Kernel& k, std::vector<int>& list, std::size_t first, std::size_
 }
 
 }  // namespace
+
+void map_stage(Pool& pool, Stage& stage, const Pool::Mapping& mapping) {
+  for (auto& a : stage.accumulators) {
+    a.value = pool.rewrite(a.value, mapping);
+    a.position = pool.rewrite(a.position, mapping);
+  }
+  for (auto& s : stage.stores) {
+    s.value = pool.rewrite(s.value, mapping);
+    s.index = pool.rewrite(s.index, mapping);
+    if (s.cond.defined()) s.cond = pool.rewrite(s.cond, mapping);
+  }
+}
 
 void split_loops(Kernel& k) {
   split_list(k, k.nest.outer, 0, k.nest.stages.size());

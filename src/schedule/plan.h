@@ -15,9 +15,9 @@ namespace tensorgrad {
 /// What the scheduler must know of the device that a plan is for.
 struct Target {
   int max_buffers = std::numeric_limits<int>::max();  ///< arguments that a kernel may have
-  std::int64_t alignment = 64;  ///< of a buffer's offset in the arena, in bytes
-  std::int64_t bool_bytes = 1;  ///< bytes of a bool in device memory
-  bool attention = true;        ///< whether it has kernels of attention; else its steps stay
+  std::int64_t alignment = 64;                        ///< of what an argument is bound to, in bytes
+  std::int64_t bool_bytes = 1;                        ///< bytes of a bool in device memory
+  bool attention = true;  ///< whether it has kernels of attention; else its steps stay
 };
 
 /// Where a plan buffer lives.
@@ -46,6 +46,10 @@ struct Dispatch {
   int kernel = -1;           ///< into Plan::kernels
   std::vector<int> buffers;  ///< Plan::buffers, one for each kernel argument
   std::string name;          ///< for people, with the user's names and lines
+  /// The element of each buffer that its argument starts at (none given: 0); in bytes a multiple of
+  /// the alignment.
+  std::vector<std::int64_t> offsets = {};
+  std::int64_t offset(std::size_t i) const { return i < offsets.size() ? offsets[i] : 0; }
 };
 
 /// A compiled program: kernels (each distinct one once), buffers, dispatches in order.

@@ -34,7 +34,10 @@ std::string to_string(const Plan& plan) {
   }
   for (const Dispatch& d : plan.dispatches) {
     text += fmt::format("dispatch kernel {} on", d.kernel);
-    for (int b : d.buffers) text += fmt::format(" {}", b);
+    for (std::size_t i = 0; i < d.buffers.size(); ++i) {
+      text += fmt::format(" {}", d.buffers[i]);
+      if (d.offset(i) > 0) text += fmt::format("+{}", d.offset(i));
+    }
     text += fmt::format(": {}\n", d.name);
   }
   return text;

@@ -20,10 +20,10 @@ namespace {
 
 using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 
-constexpr std::array pass_names{"simplify",    "match_attention", "thin_products",  "fuse_maps",
-                                "place_parts", "fuse_epilogues",  "fuse_rows",      "fuse_siblings",
-                                "drop_stores", "split_loops",     "collapse_loops", "share_kernels",
-                                "reuse_memory"};
+constexpr std::array pass_names{
+    "simplify",       "match_attention",  "thin_products", "fuse_maps",   "place_parts",
+    "fuse_epilogues", "fuse_rows",        "fuse_siblings", "drop_stores", "split_loops",
+    "collapse_loops", "rebase_arguments", "share_kernels", "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
@@ -98,7 +98,7 @@ class Pipeline {
 };
 
 // Lowers every group, in order, into a plan.
-Plan emit(State& s, const PassOptions& options) {
+Plan emit(State& s, const Target& target, const PassOptions& options) {
   Plan plan;
   plan.buffers = s.buffers;
   std::unordered_map<std::string, int> known;
@@ -115,11 +115,12 @@ Plan emit(State& s, const PassOptions& options) {
     }
     if (options.on("split_loops")) split_loops(l.kernel);
     if (options.on("collapse_loops")) collapse_loops(l.kernel);
+    Dispatch d;
+    if (options.on("rebase_arguments")) d.offsets = rebase_arguments(l.kernel, target);
     l.kernel.name = group_name(s, items, l.kernel);
 #ifndef NDEBUG
     kernel::verify(l.kernel);
 #endif
-    Dispatch d;
     d.buffers = std::move(l.buffers);
     const std::string site = site_of(s, items);
     d.name = site.empty() ? l.kernel.name : fmt::format("{}  ({})", l.kernel.name, site);
@@ -206,7 +207,7 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
 
   Plan plan;
   run.always(
-      "lower", [&] { plan = emit(state, options); },
+      "lower", [&] { plan = emit(state, target, options); },
       [&] { return fmt::format("{} distinct", plan.kernels.size()); });
   run.always(
       "place_memory", [&] { place_memory(plan, target, options.on("reuse_memory")); },

@@ -118,6 +118,12 @@ using Argument = std::function<int(int buffer, bool written)>;
 /// Convolution `n`, whose result goes to `out`.
 kernel::Conv conv_of(const State& state, const Node& n, const Location& out,
                      const Argument& argument);
+/// Rewrites every expression of a stage.
+void map_stage(kernel::Pool& pool, kernel::Stage& stage, const kernel::Pool::Mapping& mapping);
+/// Binds each argument from the first element that the kernel touches (or the last place before it
+/// that `target` can bind) to the last one, so that kernels which differ in that place alone become
+/// the same. Returns the elements left out before each argument.
+std::vector<std::int64_t> rebase_arguments(kernel::Kernel& kernel, const Target& target);
 /// Splits loops where accesses take short digits of them (i / 2, i % 2), so that those become
 /// loops.
 void split_loops(kernel::Kernel& kernel);

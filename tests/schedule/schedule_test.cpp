@@ -230,6 +230,33 @@ TEST(Schedule, KernelsKeepWithinTheBuffersOfTheDevice) {
   }
 }
 
+TEST(Schedule, LayersThatDifferInTheirPlaceAloneShareAKernel) {
+  const Tensor w = input("w", {4, 16, 16});
+  Tensor h = input("x", {16, 16});
+  Graph graph;
+  graph.inputs = {h, w};
+  for (int i = 0; i < 4; ++i) {
+    const Tensor layer = prim::slice(w, {i, 0, 0}, {i + 1, 16, 16}, {1, 1, 1});
+    h = relu(matmul(h, reshape(layer, {16, 16})));
+  }
+  graph.outputs = {{"result", h}};
+  for (const auto& [alignment, kernels] : {std::pair(64, 1U), {1024, 1U}, {4096, 4U}}) {
+    Target target;
+    target.alignment = alignment;
+    const Plan plan = make_plan(graph, target, PassOptions());
+    ASSERT_EQ(plan.dispatches.size(), 4U);
+    EXPECT_EQ(plan.kernels.size(), kernels) << alignment;
+    for (const kernel::Kernel& k : plan.kernels) kernel::verify(k);
+    if (kernels > 1) continue;
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(
+          *std::max_element(plan.dispatches[i].offsets.begin(), plan.dispatches[i].offsets.end()),
+          static_cast<std::int64_t>(256 * i));
+    }
+  }
+  EXPECT_EQ(make_plan(graph, {}, PassOptions("-rebase_arguments")).kernels.size(), 4U);
+}
+
 TEST(Schedule, UnknownPassesAreRefused) {
   try {
     const PassOptions options("-fuse_everything");
@@ -261,6 +288,7 @@ TEST(Schedule, TheTransformerIsAHundredKernelsWithoutAMatrixOfScores) {
   const Plan& plan = *run.training->core().compiled()->program->plan();
   for (const kernel::Kernel& k : plan.kernels) kernel::verify(k);
   EXPECT_LE(plan.dispatches.size(), 100U);
+  EXPECT_LE(plan.kernels.size(), 45U) << "layers share kernels";
   EXPECT_LE(plan.total_bytes(), 45'000'000);
   const std::vector<std::string> list = names(plan);
   // Once a layer: the projections, attention, its gradients, those of its input, of its weights.

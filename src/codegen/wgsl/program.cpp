@@ -232,6 +232,7 @@ class Maker {
 
   Binding bind_arg(const Dispatch& dispatch, int arg) const {
     Binding binding = buffer_of_[at(dispatch.buffers[at(arg)])];
+    binding.offset += element_bytes * dispatch.offset(at(arg));
     binding.bytes = device_bytes(plan_.kernels[at(dispatch.kernel)].args[at(arg)].elements);
     return binding;
   }

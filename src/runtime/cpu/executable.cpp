@@ -125,15 +125,19 @@ class CpuExecutable final : public Executable {
     std::shared_ptr<const Code> parts_code;
     Prepared how;
   };
+  /// The buffer behind a slot of the address table, which points `offset` bytes into it.
+  struct Fresh {
+    std::size_t slot, offset, bytes;
+  };
   struct Step {
     const Kernel* kernel;
     std::size_t args;  ///< first slot of the address table
     std::byte* scratch;
-    std::vector<Range> fresh;  ///< poisoned before: slots of the address table and their bytes
+    std::vector<Fresh> fresh;  ///< poisoned before
   };
   /// A slot of the address table that changes from run to run.
   struct Patch {
-    std::size_t slot, source;
+    std::size_t slot, source, offset;  ///< the offset in bytes
   };
   struct InputCopy {
     bool always = false;  ///< a kernel writes the input's memory
@@ -204,6 +208,13 @@ class CpuExecutable final : public Executable {
     pool_->reserve(kept_blocks);
   }
 
+  /// Where argument `i` of a dispatch starts in its buffer.
+  static std::size_t offset_bytes(const Plan& plan, std::size_t dispatch, std::size_t i) {
+    const Dispatch& d = plan.dispatches[dispatch];
+    const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(d.buffers[i])];
+    return static_cast<std::size_t>(d.offset(i)) * info(buffer.dtype).bytes;
+  }
+
   /// Fills the address table with what stays, and lists what changes.
   void resolve(const Plan& plan) {
     std::vector<std::size_t> number(plan.buffers.size());  // within the buffers of its kind
@@ -241,9 +252,10 @@ class CpuExecutable final : public Executable {
       const Kernel& kernel = kernels_[static_cast<std::size_t>(dispatch.kernel)];
       std::byte* scratch = arena_.data() + scratch_.offsets[steps_.size()];
       steps_.push_back({&kernel, table_.size(), scratch, {}});
-      for (const int id : dispatch.buffers) {
-        const auto buffer = static_cast<std::size_t>(id);
-        const Patch patch{table_.size(), number[buffer]};
+      for (std::size_t i = 0; i < dispatch.buffers.size(); ++i) {
+        const auto buffer = static_cast<std::size_t>(dispatch.buffers[i]);
+        const std::size_t offset = offset_bytes(plan, steps_.size() - 1, i);
+        const Patch patch{table_.size(), number[buffer], offset};
         switch (plan.buffers[buffer].kind) {
           case BufferKind::input:
             input_patches_.push_back(patch);
@@ -258,7 +270,7 @@ class CpuExecutable final : public Executable {
           case BufferKind::constant:
             break;
         }
-        table_.push_back(fixed[buffer]);
+        table_.push_back(fixed[buffer] ? fixed[buffer] + offset : nullptr);
       }
       if (!kernel.how.stages) continue;
       for (const std::int64_t bytes : kernel.how.stages->bytes) {
@@ -295,7 +307,8 @@ class CpuExecutable final : public Executable {
           if (j != i && args[j].read && overlaps(j)) is_fresh = false;
         }
         if (!is_fresh) continue;
-        steps_[d].fresh.push_back({steps_[d].args + i, static_cast<std::size_t>(buffer.bytes())});
+        steps_[d].fresh.push_back({steps_[d].args + i, offset_bytes(plan, d, i),
+                                   static_cast<std::size_t>(buffer.bytes())});
       }
     }
   }
@@ -304,8 +317,9 @@ class CpuExecutable final : public Executable {
     constexpr int all_ones = 0xFF;  // NaN in a float
     const std::size_t bytes = step.kernel->how.scratch_bytes;
     if (bytes > 0) std::memset(step.scratch, all_ones, bytes);
-    for (const Range& item : step.fresh) {
-      if (item.bytes > 0) std::memset(table_[item.offset], all_ones, item.bytes);
+    for (const Fresh& item : step.fresh) {
+      if (item.bytes == 0) continue;
+      std::memset(static_cast<std::byte*>(table_[item.slot]) - item.offset, all_ones, item.bytes);
     }
   }
 
@@ -326,7 +340,8 @@ class CpuExecutable final : public Executable {
       addresses_[i] = copies_.data() + inputs_[i].place.offset;
       if (!inputs[i].empty()) std::memcpy(addresses_[i], data, inputs[i].size());
     }
-    for (const Patch& patch : input_patches_) table_[patch.slot] = addresses_[patch.source];
+    for (const Patch& patch : input_patches_)
+      table_[patch.slot] = addresses_[patch.source] + patch.offset;
   }
 
   void bind_states(std::span<DeviceBuffer* const> states) {
@@ -341,7 +356,8 @@ class CpuExecutable final : public Executable {
       }
       addresses_[i] = buffer->data();
     }
-    for (const Patch& patch : state_patches_) table_[patch.slot] = addresses_[patch.source];
+    for (const Patch& patch : state_patches_)
+      table_[patch.slot] = addresses_[patch.source] + patch.offset;
   }
 
   void run_step(const Step& step) {
@@ -396,7 +412,8 @@ class CpuExecutable final : public Executable {
     bind_states(states);
     auto result = std::make_unique<CpuCompletion>(pool_, pool_->take(), outputs_);
     for (const Patch& patch : output_patches_) {
-      table_[patch.slot] = const_cast<std::byte*>(result->output(patch.source).data());
+      table_[patch.slot] =
+          const_cast<std::byte*>(result->output(patch.source).data()) + patch.offset;
     }
     for (const Step& step : steps_) {
       around(step, [&] { run_step(step); });
