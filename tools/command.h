@@ -27,6 +27,7 @@ Subcommand add_train(CLI::App& parent);
 Subcommand add_eval(CLI::App& parent);
 Subcommand add_inspect(CLI::App& parent);
 Subcommand add_bench(CLI::App& parent);
+Subcommand add_tune(CLI::App& parent);
 Subcommand add_ops(CLI::App& parent);
 Subcommand add_export(CLI::App& parent);
 

@@ -26,8 +26,8 @@ int run(int argc, char** argv) {
       "Each subcommand explains itself: tensorgrad train --help\n"
       "Exit codes: 0 good, 1 the job failed, 2 bad usage.");
   const std::vector<Subcommand> subcommands{add_devices(app), add_train(app), add_eval(app),
-                                            add_inspect(app), add_bench(app), add_ops(app),
-                                            add_export(app)};
+                                            add_inspect(app), add_bench(app), add_tune(app),
+                                            add_ops(app),     add_export(app)};
   // The parser would only say that a subcommand is missing.
   const bool known =
       argc < 2 || argv[1][0] == '-' ||

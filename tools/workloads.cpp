@@ -345,6 +345,7 @@ OperationRun operation(const std::string& name, const std::string& device,
   run.flops = flops;
   run.bytes = bytes;
   run.run = [held] { held->program->run({}, held->states)->output(0); };
+  run.plan = held->program->plan();
   if (held->program->executable()) {
     run.device_seconds = [held] {
       const std::vector<double> kernels = held->program->executable()->profile({}, held->states);

@@ -10,6 +10,10 @@
 
 #include "tensorgrad/compile.h"
 
+namespace tensorgrad {
+struct Plan;
+}
+
 namespace tensorgrad::tools {
 
 /// The generator of all inputs: mulberry32.
@@ -64,6 +68,8 @@ struct OperationRun {
   std::function<void()> run;  ///< runs once, waits, reads the result
   /// Runs once; seconds that the device spends in its kernels. Empty for the reference.
   std::function<double()> device_seconds;
+  /// What the device runs; null for the reference.
+  const Plan* plan = nullptr;
   /// Sum and sum of magnitudes of the result, in double.
   std::function<std::pair<double, double>()> check;
 };

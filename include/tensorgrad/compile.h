@@ -81,6 +81,9 @@ struct TrainOptions {
   std::vector<ParamGroup> groups = {};
   /// Reading a loss that is NaN throws NotFiniteError.
   bool check_nan = true;
+  /// Times the ways to run each kernel on the device before the first step, where the device knows
+  /// several, and keeps the fastest for later programs too.
+  bool tune = false;
   /// Receives warnings, such as a parameter that the loss never uses; by default they go to stderr.
   std::function<void(const std::string&)> warn = {};
 };

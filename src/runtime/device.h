@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -60,6 +61,20 @@ struct DeviceInfo {
   std::vector<std::pair<std::string, std::string>> details;  ///< limits, versions
 };
 
+/// The ways to run a kernel that a device timed.
+struct TunedKernel {
+  struct Candidate {
+    std::string name;
+    double seconds = 0;  ///< of one run; 0 where it was not timed
+    std::string error;   ///< why it was dropped, or ""
+  };
+  std::string name;                   ///< of the kernel
+  int dispatches = 0;                 ///< of the plan that run it
+  std::vector<Candidate> candidates;  ///< the one that is taken without tuning first
+  std::size_t winner = 0;             ///< into candidates
+  bool known = false;                 ///< from an earlier time; nothing was timed now
+};
+
 /// A place that runs plans.
 class Device {
  public:
@@ -71,6 +86,17 @@ class Device {
   virtual std::unique_ptr<Executable> load(const Plan& plan) = 0;
   /// Zeroed memory for `elements` numbers. Throws OutOfMemory.
   virtual std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) = 0;
+  /// Times the ways that the device knows to run each distinct kernel of the plan, and keeps the
+  /// fastest for later calls of `load`, in this process and others. Kernels that were tuned before
+  /// are timed only if `again` is set. `report` is called with each result as it is known. Devices
+  /// that know but one way do nothing. Throws DeviceError, OutOfMemory.
+  virtual std::vector<TunedKernel> tune(const Plan& plan, bool again,
+                                        const std::function<void(const TunedKernel&)>& report) {
+    static_cast<void>(plan);
+    static_cast<void>(again);
+    static_cast<void>(report);
+    return {};
+  }
   /// Whether the device is gone with its memory: every call throws DeviceLost from then on.
   virtual bool lost() const { return false; }
 };

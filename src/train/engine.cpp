@@ -15,9 +15,11 @@ namespace {
 
 class DeviceProgram : public Program {
  public:
-  DeviceProgram(Device& device, const Graph& graph, std::vector<PassReport>* report)
-      : plan_(make_plan(graph, device.target(), PassOptions::from_environment(), report)),
-        executable_(device.load(plan_)) {}
+  DeviceProgram(Device& device, bool tune, const Graph& graph, std::vector<PassReport>* report)
+      : plan_(make_plan(graph, device.target(), PassOptions::from_environment(), report)) {
+    if (tune) device.tune(plan_, false, {});
+    executable_ = device.load(plan_);
+  }
   std::unique_ptr<Completion> run(std::span<const std::span<const std::byte>> inputs,
                                   std::span<DeviceBuffer* const> states) override {
     return executable_->run(inputs, states);
@@ -32,17 +34,19 @@ class DeviceProgram : public Program {
 
 class DeviceEngine : public Engine {
  public:
-  explicit DeviceEngine(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  DeviceEngine(std::shared_ptr<Device> device, bool tune)
+      : device_(std::move(device)), tune_(tune) {}
   std::string name() const override { return device_->info().name; }
   std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
     return device_->allocate(dtype, elements);
   }
   std::unique_ptr<Program> load(const Graph& graph, std::vector<PassReport>* report) override {
-    return std::make_unique<DeviceProgram>(*device_, graph, report);
+    return std::make_unique<DeviceProgram>(*device_, tune_, graph, report);
   }
 
  private:
   std::shared_ptr<Device> device_;
+  bool tune_;
 };
 
 // ---- the reference interpreter as an engine ------------------------------------------------------
@@ -175,10 +179,10 @@ class ReferenceEngine : public Engine {
 
 }  // namespace
 
-std::shared_ptr<Engine> open_engine(const std::string& device) {
+std::shared_ptr<Engine> open_engine(const std::string& device, bool tune) {
   if (device == "reference") return std::make_shared<ReferenceEngine>();
   if (device == "web" || device.starts_with("web:")) return web::make_engine(device);
-  return std::make_shared<DeviceEngine>(open_device(device));
+  return std::make_shared<DeviceEngine>(open_device(device), tune);
 }
 
 std::shared_ptr<Engine> default_engine() {

@@ -37,8 +37,9 @@ class Engine {
 
 /// The engine of a device name: "reference", "web" (which compiles for a page and runs nothing), or
 /// one of the backends; "auto" is the best usable one.
+/// With `tune`, it has the device tune each program before it is loaded.
 /// Throws DeviceError naming the known devices.
-std::shared_ptr<Engine> open_engine(const std::string& device);
+std::shared_ptr<Engine> open_engine(const std::string& device, bool tune = false);
 /// The engine that `Tensor::to_vector` uses: `auto`, opened at first use.
 std::shared_ptr<Engine> default_engine();
 

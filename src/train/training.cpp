@@ -48,7 +48,7 @@ TrainingCore::TrainingCore(TrainOptions options, const Site& site)
     : options_(std::move(options)),
       site_(site),
       feeds_(options_.inputs, site),
-      engine_(open_engine(options_.device)) {
+      engine_(open_engine(options_.device, options_.tune)) {
   if (options_.clip_norm && !(*options_.clip_norm > 0)) {
     throw ValueError(
         fmt::format("compile: clip_norm is {}, not a positive number.", *options_.clip_norm), site);

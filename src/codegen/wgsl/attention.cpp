@@ -1,17 +1,13 @@
-// Attention without its matrix of probabilities. An invocation has a row: of queries, which streams
-// over the keys with a running maximum and sum; in the backward of keys, a row of keys, which
-// streams over the queries. What is streamed passes through workgroup memory, where that is nearer
-// than a buffer and has room.
+// Chooses how attention is cut into pieces.
+#include "codegen/wgsl/attention.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
-#include <string>
+#include <cmath>
 #include <utility>
-#include <vector>
 
 #include "codegen/wgsl/contract_text.h"
-#include "codegen/wgsl/pass_builder.h"
 
 namespace tensorgrad::wgsl {
 
@@ -19,390 +15,104 @@ using kernel::Access;
 using kernel::Attention;
 using kernel::Kernel;
 
+std::string row_of(std::string_view name, const Access& access, const std::string& row) {
+  const std::int64_t stride = access.strides[access.strides.size() - 2];
+  return fmt::format("{}_base + {} * {}u", name, row, stride);
+}
+
+std::string base_of(const Attention& attention, const Access& access) {
+  const std::vector<std::int64_t> strides(
+      access.strides.begin(),
+      access.strides.begin() + static_cast<std::ptrdiff_t>(attention.batch.size()));
+  return sum(number(access.offset), affine("batch", merged(attention.batch, strides)));
+}
+
+std::string to_string(const AttentionTile& tile) {
+  return fmt::format("{}x{} scores, {}x4 a thread", tile.own(), tile.streamed(), tile.rows);
+}
+
 namespace {
 
-constexpr std::int64_t quads(std::int64_t n) { return (n + 3) / 4; }
-
-class AttentionRenderer {
- public:
-  AttentionRenderer(const Kernel& kernel, const Target& target, const std::vector<bool>& writable)
-      : kernel_(kernel),
-        a_(std::get<Attention>(*kernel.contraction)),
-        target_(target),
-        writable_(writable),
-        invocations_(std::min<std::int64_t>(64, target.invocations)) {
-    for (const std::int64_t extent : a_.batch) batches_ *= extent;
-  }
-
-  RenderedKernel render() {
-    if (batches_ == 0) return {};
-    if (a_.mode == Attention::Mode::forward) {
-      if (a_.queries > 0) forward();
-      return std::move(out_);
-    }
-    if (a_.dq.buffer >= 0 || a_.dk.buffer >= 0) {
-      out_.scratch_bytes.push_back(batches_ * a_.queries * element_bytes);
-      if (a_.queries > 0) delta();
-    }
-    if (a_.dq.buffer >= 0 && a_.queries > 0) query_gradient();
-    const bool dk = a_.dk.buffer >= 0;
-    const bool dv = a_.dv.buffer >= 0;
-    if (a_.keys == 0) return std::move(out_);
-    // Both at once, if the adapter binds that many buffers.
-    const int bound = 8 + (a_.mask.buffer >= 0 ? 1 : 0);
-    if (dk && dv && bound <= target_.storage_buffers) {
-      key_gradients(true, true);
-    } else {
-      if (dk) key_gradients(true, false);
-      if (dv) key_gradients(false, true);
-    }
-    return std::move(out_);
-  }
-
- private:
-  /// A matrix that is streamed: rows of `columns` numbers.
-  struct Streamed {
-    const char* name;
-    const Access* access;
-    std::int64_t columns;
-    std::string array = {};  ///< in workgroup memory
+/// Workgroup memory of the pass that takes the most.
+std::int64_t workgroup_bytes(const Attention& a, const AttentionTile& tile) {
+  const auto row = [&](std::int64_t columns) {
+    return (quads(columns) + tile.lanes - 1) / tile.lanes * tile.lanes + 1;
   };
+  const std::int64_t rows = row(a.depth) + row(a.value_depth);
+  const bool backward = a.mode == Attention::Mode::backward;
+  const std::int64_t own = backward ? rows : row(a.depth);
+  const std::int64_t weights = (backward ? 2 : 1) * (tile.lanes + 1);
+  const std::int64_t vectors = tile.own() * (own + weights) + tile.streamed() * rows;
+  return vectors * 16 + tile.own() * (tile.lanes + 1) * 4;
+}
 
-  /// A pass with an invocation for each of `rows` rows of each point of the batch.
-  class Pass {
-   public:
-    Pass(const AttentionRenderer& owner, std::int64_t rows)
-        : owner_(owner),
-          rows_(rows),
-          builder_(owner.kernel_, owner.target_, owner.writable_, owner.invocations_,
-                   owner.batches_ * tiles()),
-          writer_(builder_.writer()) {
-      writer_.line(fmt::format("let batch = group / {}u;", tiles()));
-      writer_.line(fmt::format("let start = group % {}u * {}u;", tiles(), owner.invocations_));
-      // Barriers are for all: rows beyond the last compute it once more, and store nothing.
-      writer_.line(fmt::format("let row = min(start + local, {}u);", rows - 1));
-      writer_.line(fmt::format("let live = start + local < {}u;", rows));
-    }
-
-    PassBuilder& builder() { return builder_; }
-    Writer& writer() { return writer_; }
-    void line(const std::string& text) { writer_.line(text); }
-
-    /// Defines `NAME_base`, where the matrix begins for this point of the batch.
-    void base(const char* name, const Access& access) {
-      const std::vector<std::int64_t> strides(
-          access.strides.begin(),
-          access.strides.begin() + static_cast<std::ptrdiff_t>(owner_.a_.batch.size()));
-      line(fmt::format(
-          "let {}_base = {};", name,
-          sum(number(access.offset), affine("batch", merged(owner_.a_.batch, strides)))));
-    }
-    static std::string at(const char* name, const Access& access, const std::string& row) {
-      const std::int64_t stride = access.strides[access.strides.size() - 2];
-      return fmt::format("{}_base + {} * {}u", name, row, stride);
-    }
-
-    /// A function that reads four numbers of a row at `at`, zeros beyond its end.
-    std::string four(const char* name, const Access& access, std::int64_t columns) {
-      std::string function = fmt::format("{}_four", name);
-      if (!declared_.insert(function).second) return function;
-      std::string text = fmt::format("fn {}(at: u32, c: u32) -> vec4<f32> {{\n", function);
-      text += "  let i = at + c * 4u;\n";
-      const auto read = [&](int k) {
-        if (k == 0 || columns % 4 == 0) {
-          return fmt::format("b{}[i{}]", access.buffer, k == 0 ? "" : fmt::format(" + {}u", k));
-        }
-        return fmt::format(
-            "select(0f, b{0}[i + select(0u, {1}u, c * 4u + {1}u < {2}u)], "
-            "c * 4u + {1}u < {2}u)",
-            access.buffer, k, columns);
-      };
-      text += fmt::format("  return vec4<f32>({}, {}, {}, {});\n}}\n\n", read(0), read(1), read(2),
-                          read(3));
-      builder_.add_function(text);
-      return function;
-    }
-
-    /// Declares NAME, the row's numbers.
-    void load_row(const char* name, const Access& access, std::int64_t columns) {
-      const std::string function = four(name, access, columns);
-      line(fmt::format("let {}_at = {};", name, at(name, access, "row")));
-      line(fmt::format("var {}_row: array<vec4<f32>, {}>;", name, quads(columns)));
-      open_columns(columns);
-      line(fmt::format("{0}_row[c] = {1}({0}_at, c);", name, function));
-      writer_.close();
-    }
-    void zero_row(const char* name, std::int64_t columns) {
-      line(fmt::format("var {}_row: array<vec4<f32>, {}>;", name, quads(columns)));
-    }
-    void open_columns(std::int64_t columns) {
-      writer_.open(fmt::format("for (var c = 0u; c < {}u; c++)", quads(columns)));
-    }
-    /// Stores NAME_row times `factor` as the row of a result.
-    void store_row(const char* name, const Access& access, std::int64_t columns,
-                   const std::string& factor) {
-      writer_.open("if (live)");
-      line(fmt::format("let to = {};", at(name, access, "row")));
-      open_columns(columns);
-      line(fmt::format("let four = {}_row[c]{};", name, factor));
-      for (int k = 0; k < 4; ++k) {
-        const std::string store =
-            fmt::format("b{}[to + c * 4u + {}u] = four.{};", access.buffer, k, "xyzw"[k]);
-        const std::string guard = fmt::format("c * 4u + {}u < {}u", k, columns);
-        line(k == 0 || columns % 4 == 0 ? store : fmt::format("if ({}) {{ {} }}", guard, store));
-      }
-      writer_.close();
-      writer_.close();
-    }
-
-    /// Opens the loop over rows u of the streamed matrices, from `first` to before `end`, which the
-    /// whole workgroup shares; `own`, if not empty, is a condition for this invocation's u.
-    void open_stream(std::vector<Streamed>& streamed, const std::string& first,
-                     const std::string& end, std::int64_t rows, const std::string& own) {
-      std::int64_t bytes = 0;
-      for (const Streamed& s : streamed) bytes += quads(s.columns) * 4 * element_bytes;
-      const std::int64_t room = owner_.target_.workgroup_bytes / std::max<std::int64_t>(bytes, 1);
-      const std::int64_t block = std::min<std::int64_t>({room, 32, rows});
-      staged_ = !owner_.target_.cpu && block >= 2;
-      if (!staged_) {
-        writer_.open(fmt::format("for (var u = {}; u < {}; u++)", first, end));
-        for (const Streamed& s : streamed) {
-          four(s.name, *s.access, s.columns);
-          line(fmt::format("let {0}_u = {1};", s.name, at(s.name, *s.access, "u")));
-        }
-      } else {
-        writer_.open(
-            fmt::format("for (var block = {}; block < {}; block += {}u)", first, end, block));
-        for (Streamed& s : streamed) {
-          const std::int64_t width = quads(s.columns);
-          s.array = builder_.workgroup_array("vec4<f32>", block * width);
-          writer_.open(fmt::format("for (var i = local; i < {}u; i += {}u)", block * width,
-                                   owner_.invocations_));
-          line(fmt::format("let u = min(block + i / {}u, {}u);", width, rows - 1));
-          line(fmt::format("{}[i] = {}({}, i % {}u);", s.array, four(s.name, *s.access, s.columns),
-                           at(s.name, *s.access, "u"), width));
-          writer_.close();
-        }
-        line("workgroupBarrier();");
-        writer_.open(fmt::format("for (var j = 0u; j < min({}u, {} - block); j++)", block, end));
-        line("let u = block + j;");
-      }
-      guarded_ = !own.empty();
-      if (guarded_) writer_.open(fmt::format("if ({})", own));
-    }
-    void close_stream() {
-      if (guarded_) writer_.close();
-      writer_.close();
-      if (!staged_) return;
-      // What is read is overwritten only after all have read it.
-      line("workgroupBarrier();");
-      writer_.close();
-    }
-    /// Four numbers of the streamed row, at c.
-    std::string element(const Streamed& s) const {
-      return staged_ ? fmt::format("{}[j * {}u + c]", s.array, quads(s.columns))
-                     : fmt::format("{0}_four({0}_u, c)", s.name);
-    }
-    /// Defines `result`, the product of NAME_row and the streamed row.
-    void product(const char* result, const char* name, const Streamed& s) {
-      line(fmt::format("var {} = 0f;", result));
-      open_columns(s.columns);
-      line(fmt::format("{} += dot({}_row[c], {});", result, name, element(s)));
-      writer_.close();
-    }
-    /// NAME_row += factor * the streamed row.
-    void accumulate(const char* name, const std::string& factor, const Streamed& s) {
-      open_columns(s.columns);
-      line(fmt::format("{0}_row[c] = fma(vec4<f32>({1}), {2}, {0}_row[c]);", name, factor,
-                       element(s)));
-      writer_.close();
-    }
-    /// Defines `score` from the product of a query and a key.
-    void score(const std::string& product, const std::string& query, const std::string& key) {
-      const Attention& a = owner_.a_;
-      std::string text = fmt::format("{} * {}", product, finite_literal(DType::f32, a.scale));
-      if (a.mask.buffer >= 0) {
-        text += fmt::format(" + b{}[{} + {}]", a.mask.buffer, at("mask", a.mask, query), key);
-      }
-      line(fmt::format("let score = {};", text));
-    }
-    /// The exponential of `score` less `by`: 0 for a score that is minus infinity.
-    std::string exponential(const std::string& by) {
-      return fmt::format("select({}(score - {}), 0f, score < -3e38f)",
-                         builder_.helpers().use("tg_exp"), by);
-    }
-    std::string lse_at(const std::string& query) const {
-      const Access& lse = owner_.a_.lse;
-      return fmt::format("b{}[lse_base + {} * {}u]", lse.buffer, query, lse.strides.back());
-    }
-    std::string delta_at(const std::string& query) {
-      return fmt::format("{}[batch * {}u + {}]", builder_.scratch(0), owner_.a_.queries, query);
-    }
-
-   private:
-    std::int64_t tiles() const { return (rows_ + owner_.invocations_ - 1) / owner_.invocations_; }
-
-    const AttentionRenderer& owner_;
-    std::int64_t rows_;
-    PassBuilder builder_;
-    Writer& writer_;
-    std::set<std::string> declared_;
-    bool staged_ = false, guarded_ = false;
-  };
-
-  /// Opens the loop over the keys that a query counts.
-  void open_keys(Pass& pass, std::vector<Streamed>& streamed) const {
-    // The last row of the workgroup counts the most keys.
-    const std::string end =
-        a_.causal ? fmt::format("min(start + {}u, {}u)", invocations_, a_.keys) : number(a_.keys);
-    pass.open_stream(streamed, "0u", end, a_.keys, a_.causal ? "u <= row" : "");
-  }
-
-  void forward() {
-    Pass pass(*this, a_.queries);
-    Writer& writer = pass.writer();
-    pass.base("q", a_.q);
-    pass.base("k", a_.k);
-    if (a_.mask.buffer >= 0) pass.base("mask", a_.mask);
-    const bool wants_out = a_.out.buffer >= 0;
-    std::vector<Streamed> streamed{{"k", &a_.k, a_.depth}};
-    if (wants_out) {
-      pass.base("v", a_.v);
-      pass.base("out", a_.out);
-      streamed.push_back({"v", &a_.v, a_.value_depth});
-    }
-    pass.load_row("q", a_.q, a_.depth);
-    if (wants_out) pass.zero_row("out", a_.value_depth);
-    pass.line("var largest = -3e38f;");
-    pass.line("var total = 0f;");
-    open_keys(pass, streamed);
-    pass.product("near", "q", streamed[0]);
-    pass.score("near", "row", "u");
-    writer.open("if (score > largest)");
-    pass.line(
-        fmt::format("let shrink = {}(largest - score);", pass.builder().helpers().use("tg_exp")));
-    pass.line("largest = score;");
-    pass.line("total *= shrink;");
-    if (wants_out) {
-      pass.open_columns(a_.value_depth);
-      pass.line("out_row[c] *= shrink;");
-      writer.close();
-    }
-    writer.close();
-    pass.line(fmt::format("let weight = {};", pass.exponential("largest")));
-    pass.line("total += weight;");
-    if (wants_out) pass.accumulate("out", "weight", streamed[1]);
-    pass.close_stream();
-    if (wants_out) pass.store_row("out", a_.out, a_.value_depth, " / total");
-    if (a_.lse.buffer >= 0) {
-      pass.base("lse", a_.lse);
-      const std::string log = pass.builder().helpers().use("tg_log");
-      pass.line(fmt::format("if (live) {{ {} = largest + {}(total); }}", pass.lse_at("row"), log));
-    }
-    out_.passes.push_back(pass.builder().finish());
-  }
-
-  /// Leaves in scratch, for every query, the product of its result and the result's gradient.
-  void delta() {
-    Pass pass(*this, a_.queries);
-    pass.base("out", a_.out);
-    pass.base("dout", a_.dout);
-    const std::string out = pass.four("out", a_.out, a_.value_depth);
-    const std::string dout = pass.four("dout", a_.dout, a_.value_depth);
-    pass.line("var total = 0f;");
-    pass.open_columns(a_.value_depth);
-    pass.line(fmt::format("total += dot({}({}, c), {}({}, c));", out,
-                          Pass::at("out", a_.out, "row"), dout, Pass::at("dout", a_.dout, "row")));
-    pass.writer().close();
-    pass.line(fmt::format("if (live) {{ {} = bitcast<u32>(total); }}", pass.delta_at("row")));
-    out_.passes.push_back(pass.builder().finish());
-  }
-
-  void query_gradient() {
-    Pass pass(*this, a_.queries);
-    for (const auto& [name, access] : {std::pair<const char*, const Access*>{"q", &a_.q},
-                                       {"k", &a_.k},
-                                       {"v", &a_.v},
-                                       {"dout", &a_.dout},
-                                       {"lse", &a_.lse},
-                                       {"dq", &a_.dq}}) {
-      pass.base(name, *access);
-    }
-    if (a_.mask.buffer >= 0) pass.base("mask", a_.mask);
-    pass.load_row("q", a_.q, a_.depth);
-    pass.load_row("dout", a_.dout, a_.value_depth);
-    pass.zero_row("dq", a_.depth);
-    pass.line(fmt::format("let lse = {};", pass.lse_at("row")));
-    pass.line(fmt::format("let delta = bitcast<f32>({});", pass.delta_at("row")));
-    std::vector<Streamed> streamed{{"k", &a_.k, a_.depth}, {"v", &a_.v, a_.value_depth}};
-    open_keys(pass, streamed);
-    pass.product("near", "q", streamed[0]);
-    pass.score("near", "row", "u");
-    pass.product("change", "dout", streamed[1]);
-    pass.line(fmt::format("let weight = {} * (change - delta);", pass.exponential("lse")));
-    pass.accumulate("dq", "weight", streamed[0]);
-    pass.close_stream();
-    pass.store_row("dq", a_.dq, a_.depth,
-                   fmt::format(" * {}", finite_literal(DType::f32, a_.scale)));
-    out_.passes.push_back(pass.builder().finish());
-  }
-
-  void key_gradients(bool dk, bool dv) {
-    Pass pass(*this, a_.keys);
-    std::vector<Streamed> streamed{{"q", &a_.q, a_.depth}, {"dout", &a_.dout, a_.value_depth}};
-    pass.base("q", a_.q);
-    pass.base("k", a_.k);
-    pass.base("dout", a_.dout);
-    pass.base("lse", a_.lse);
-    if (a_.mask.buffer >= 0) pass.base("mask", a_.mask);
-    pass.load_row("k", a_.k, a_.depth);
-    if (dk) {
-      pass.base("v", a_.v);
-      pass.load_row("v", a_.v, a_.value_depth);
-      pass.base("dk", a_.dk);
-      pass.zero_row("dk", a_.depth);
-    }
-    if (dv) {
-      pass.base("dv", a_.dv);
-      pass.zero_row("dv", a_.value_depth);
-    }
-    if (a_.queries > 0) {
-      pass.open_stream(streamed, a_.causal ? "start" : "0u", number(a_.queries), a_.queries,
-                       a_.causal ? "row <= u" : "");
-      pass.product("near", "k", streamed[0]);
-      pass.score("near", "u", "row");
-      pass.line(fmt::format("let weight = {};", pass.exponential(pass.lse_at("u"))));
-      if (dv) pass.accumulate("dv", "weight", streamed[1]);
-      if (dk) {
-        pass.product("change", "v", streamed[1]);
-        pass.line(
-            fmt::format("let slope = weight * (change - bitcast<f32>({}));", pass.delta_at("u")));
-        pass.accumulate("dk", "slope", streamed[0]);
-      }
-      pass.close_stream();
-    }
-    if (dk) {
-      pass.store_row("dk", a_.dk, a_.depth,
-                     fmt::format(" * {}", finite_literal(DType::f32, a_.scale)));
-    }
-    if (dv) pass.store_row("dv", a_.dv, a_.value_depth, "");
-    out_.passes.push_back(pass.builder().finish());
-  }
-
-  const Kernel& kernel_;
-  const Attention& a_;
-  const Target& target_;
-  const std::vector<bool>& writable_;
-  std::int64_t invocations_;
-  std::int64_t batches_ = 1;
-  RenderedKernel out_;
-};
+double cost(const Attention& a, const AttentionTile& tile, const Target& target) {
+  const auto batches = [&] {
+    double n = 1;
+    for (const std::int64_t extent : a.batch) n *= static_cast<double>(extent);
+    return n;
+  }();
+  const double units = std::max(target.units, 1);
+  const double groups =
+      batches * std::ceil(static_cast<double>(a.queries) / static_cast<double>(tile.own()));
+  const double steps =
+      std::ceil(static_cast<double>(a.keys) / static_cast<double>(tile.streamed()));
+  const auto rows = static_cast<double>(tile.rows);
+  const auto columns = static_cast<double>(quads(a.depth) + quads(a.value_depth));
+  // Of an invocation and a streamed tile, in instructions: products and weighted sums, reads of
+  // workgroup memory, exponentials, barriers and the latency of the next tile.
+  const double work = columns * (16 * rows + 4 * (rows + 4)) + 4 * rows * 30 +
+                      rows * 4 * static_cast<double>(tile.lanes);
+  const double alone = 2 * work + 900;
+  const double warps = std::ceil(static_cast<double>(tile.invocations()) / 32);
+  const double resident =
+      std::max(1.0, std::min(std::floor(4.5 * static_cast<double>(target.workgroup_bytes) /
+                                        static_cast<double>(workgroup_bytes(a, tile))),
+                             std::floor(48 / warps)));
+  const double share = std::ceil(groups / units);
+  const double held = std::min(share, resident);
+  return std::ceil(share / held) * steps * std::max(alone, work * warps * held / 4);
+}
 
 }  // namespace
 
+std::vector<AttentionTile> attention_tiles(const Attention& attention, const Target& target) {
+  if (target.cpu) return {};
+  std::vector<std::pair<double, AttentionTile>> ranked;
+  for (const AttentionTile& tile :
+       {AttentionTile{8, 4, 8}, AttentionTile{16, 4, 8}, AttentionTile{16, 2, 8},
+        AttentionTile{8, 2, 8}, AttentionTile{4, 4, 8}, AttentionTile{8, 4, 16},
+        AttentionTile{16, 4, 16}, AttentionTile{16, 2, 16}, AttentionTile{8, 4, 4},
+        AttentionTile{16, 4, 4}, AttentionTile{16, 2, 4}, AttentionTile{8, 2, 4},
+        AttentionTile{8, 1, 4}, AttentionTile{8, 8, 8}}) {
+    if (tile.invocations() > std::min(target.invocations, target.workgroup_size_x)) continue;
+    if (workgroup_bytes(attention, tile) > target.workgroup_bytes) continue;
+    ranked.emplace_back(cost(attention, tile, target), tile);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<AttentionTile> tiles;
+  for (const auto& [cost, tile] : ranked) tiles.push_back(tile);
+  return tiles;
+}
+
+std::vector<Variant> attention_variants(const Kernel& kernel, const Target& target) {
+  std::vector<Variant> found;
+  for (const AttentionTile& tile :
+       attention_tiles(std::get<Attention>(*kernel.contraction), target)) {
+    found.push_back({to_string(tile), [&kernel, &target, tile](const std::vector<bool>& writable) {
+                       return render_attention_tiles(kernel, target, writable, tile);
+                     }});
+  }
+  found.push_back({"a row an invocation", [&kernel, &target](const std::vector<bool>& writable) {
+                     return render_attention_rows(kernel, target, writable);
+                   }});
+  return found;
+}
+
 RenderedKernel render_attention(const Kernel& kernel, const Target& target,
                                 const std::vector<bool>& writable) {
-  return AttentionRenderer(kernel, target, writable).render();
+  return attention_variants(kernel, target).front().render(writable);
 }
 
 }  // namespace tensorgrad::wgsl

@@ -31,8 +31,9 @@ std::string declaration(std::size_t binding, const std::string& name, std::strin
 /// A module: bindings, functions, entry point.
 RenderedPass assemble(const Kernel& kernel, const std::vector<bool>& writable, const Body& body,
                       const Epilogue& epilogue, const WideArgs& wide, std::set<int> args,
-                      bool scratch, bool scratch_is_wide) {
+                      bool scratch, bool scratch_is_wide, const std::string& choice) {
   RenderedPass pass;
+  pass.text = fmt::format("// {}\n", choice);
   pass.groups = body.groups;
   args.insert(epilogue.reads.begin(), epilogue.reads.end());
   args.insert(epilogue.writes.begin(), epilogue.writes.end());
@@ -138,6 +139,7 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
   const Tile tile = without_empty_parts(wanted, problem);
   const bool has_nest = !kernel.nest.stages.empty();
   bool is_fused = true;
+  const std::string choice = to_string(tile);
   RenderedKernel rendered;
   if (problem.batches() * problem.rows() * problem.columns() > 0) {
     const bool splits = tile.splits > 1;
@@ -177,24 +179,34 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
       rendered.scratch_bytes.push_back(parts.batch[0] * rows * columns * element_bytes);
       rendered.passes.push_back(assemble(kernel, writable, body,
                                          plain_epilogue(parts, dense, wide_parts), wide, operands,
-                                         true, wide_parts));
+                                         true, wide_parts, choice));
       rendered.passes.push_back(assemble(kernel, writable, render_sum(problem, tile, target),
-                                         *epilogue, wide, {}, true, vectors));
+                                         *epilogue, wide, {}, true, vectors,
+                                         "the sum of the parts of k"));
     } else {
       rendered.passes.push_back(
-          assemble(kernel, writable, body, *epilogue, wide, operands, false, false));
+          assemble(kernel, writable, body, *epilogue, wide, operands, false, false, choice));
     }
   }
   if (has_nest && !is_fused) append_nest(kernel, target, writable, rendered);
   return rendered;
 }
 
-RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
-                                  const std::vector<bool>& writable) {
+std::vector<Variant> contraction_variants(const Kernel& kernel, const Target& target) {
   const Problem problem = canonical(kernel);
   const bool is_empty = problem.batches() * problem.rows() * problem.columns() == 0;
-  return render_contraction(kernel, target, writable,
-                            is_empty ? Tile{} : candidate_tiles(problem, target).front());
+  std::vector<Variant> found;
+  for (const Tile& tile : is_empty ? std::vector{Tile{}} : candidate_tiles(problem, target)) {
+    found.push_back({to_string(tile), [&kernel, &target, tile](const std::vector<bool>& writable) {
+                       return render_contraction(kernel, target, writable, tile);
+                     }});
+  }
+  return found;
+}
+
+RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
+                                  const std::vector<bool>& writable) {
+  return contraction_variants(kernel, target).front().render(writable);
 }
 
 }  // namespace tensorgrad::wgsl

@@ -2,6 +2,9 @@
 #include "codegen/wgsl/nest.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "codegen/wgsl/nest_rows.h"
 
 namespace tensorgrad::wgsl {
 
@@ -26,6 +29,26 @@ bool are_independent(const Touched& a, const Touched& b) {
 }
 
 }  // namespace
+
+std::vector<Variant> nest_variants(const Kernel& kernel, const Target& target) {
+  const auto& stages = kernel.nest.stages;
+  if (points(kernel, kernel.nest.outer) == 0) return {};
+  if (std::any_of(stages.begin(), stages.end(), scans)) return {};
+  if (std::all_of(stages.begin(), stages.end(),
+                  [](const Stage& stage) { return stage.accumulators.empty(); })) {
+    return {};
+  }
+  const auto flat = std::make_shared<const FlatNest>(flatten_rows(kernel));
+  std::vector<Variant> found;
+  for (const RowLayout& layout : row_layouts(kernel, *flat, target)) {
+    found.push_back({to_string(layout), [flat, layout, &target](const std::vector<bool>& writable) {
+                       RenderedKernel out;
+                       render_rows(*flat, layout, target, writable, out);
+                       return out;
+                     }});
+  }
+  return found;
+}
 
 RenderedKernel render_nest(const Kernel& kernel, const Target& target,
                            const std::vector<bool>& writable) {

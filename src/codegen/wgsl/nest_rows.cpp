@@ -113,7 +113,9 @@ class RowRenderer {
           reduce(i);
         }
       }
-      return builder_.finish();
+      RenderedPass pass = builder_.finish();
+      pass.text = fmt::format("// {}\n{}", to_string(layout_), pass.text);
+      return pass;
     }
 
    private:
@@ -640,7 +642,7 @@ void render_rows(const FlatNest& flat, const RowLayout& layout, const Target& ta
 void render_rows(const Kernel& kernel, const Target& target, const std::vector<bool>& writable,
                  RenderedKernel& out) {
   const FlatNest flat = flatten_rows(kernel);
-  render_rows(flat, choose_rows(kernel, flat, target), target, writable, out);
+  render_rows(flat, row_layouts(kernel, flat, target).front(), target, writable, out);
 }
 
 }  // namespace tensorgrad::wgsl

@@ -1,6 +1,9 @@
 // How rows are spread over invocations.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "codegen/wgsl/nest.h"
 
 namespace tensorgrad::wgsl {
@@ -11,9 +14,14 @@ struct RowLayout {
   std::int64_t rows = 1;
   std::int64_t parts = 1;
   bool columns = false;  ///< neighbouring invocations run neighbouring rows, else columns
+  bool operator==(const RowLayout&) const = default;
 };
-/// A sensible layout for a kernel, `flat` being its flat form.
-RowLayout choose_rows(const kernel::Kernel& kernel, const FlatNest& flat, const Target& target);
+/// "4 rows by 64 invocations".
+std::string to_string(const RowLayout& layout);
+
+/// Layouts for a kernel, `flat` being its flat form, the one expected to be fastest first.
+std::vector<RowLayout> row_layouts(const kernel::Kernel& kernel, const FlatNest& flat,
+                                   const Target& target);
 
 /// Renders with a given layout.
 void render_rows(const FlatNest& flat, const RowLayout& layout, const Target& target,

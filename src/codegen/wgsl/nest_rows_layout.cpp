@@ -1,7 +1,10 @@
 // How many invocations and workgroups run a row.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "codegen/wgsl/nest_rows.h"
@@ -79,22 +82,28 @@ bool takes_scratch(const Kernel& kernel, const FlatNest& flat, std::int64_t part
   return static_cast<int>(std::max(reducing.size(), last.size())) < target.storage_buffers;
 }
 
-}  // namespace
+/// The layout with as many parts as keep the target busy.
+RowLayout with_parts(RowLayout layout, const Kernel& kernel, const FlatNest& flat,
+                     const Target& target) {
+  std::int64_t longest = 1;
+  for (const FlatNest::Columns& columns : flat.stages) longest = std::max(longest, columns.count);
+  const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
+  const std::int64_t groups = ceil_div(flat.rows, layout.rows);
+  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
+  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel)) {
+    const std::int64_t parts =
+        std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
+    if (takes_scratch(kernel, flat, parts, target)) layout.parts = parts;
+  }
+  return layout;
+}
 
-RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& target) {
+RowLayout first_layout(const Kernel& kernel, const FlatNest& flat, const Target& target,
+                       std::int64_t most) {
   RowLayout layout;
   std::int64_t longest = 1;
   for (const FlatNest::Columns& columns : flat.stages) longest = std::max(longest, columns.count);
-  const std::int64_t most =
-      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(256, target.invocations)));
-  const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
   layout.columns = prefers_columns(kernel);
-  const auto& stages = kernel.nest.stages;
-  if (std::any_of(stages.begin(), stages.end(), scans)) {
-    // One invocation runs the columns of a row in order.
-    layout.rows = std::min<std::int64_t>(target.cpu ? 16 : 64, power_at_least(flat.rows));
-    return layout;
-  }
   if (target.cpu) {
     layout.lanes = 1;
     layout.rows = std::min<std::int64_t>(16, flat.rows);
@@ -106,14 +115,68 @@ RowLayout choose_rows(const Kernel& kernel, const FlatNest& flat, const Target& 
     const std::int64_t together = std::max<std::int64_t>(1, 64 / layout.lanes);
     layout.rows = std::min(together, power_at_least(flat.rows));
   }
-  const std::int64_t groups = ceil_div(flat.rows, layout.rows);
-  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
-  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel)) {
-    const std::int64_t parts =
-        std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
-    if (takes_scratch(kernel, flat, parts, target)) layout.parts = parts;
+  return with_parts(layout, kernel, flat, target);
+}
+
+}  // namespace
+
+std::string to_string(const RowLayout& layout) {
+  std::string text = fmt::format("{} {} by {} {}", layout.rows, layout.rows == 1 ? "row" : "rows",
+                                 layout.lanes, layout.lanes == 1 ? "invocation" : "invocations");
+  if (layout.columns) text += " across";
+  if (layout.parts > 1) text += fmt::format(", in {} parts", layout.parts);
+  return text;
+}
+
+std::vector<RowLayout> row_layouts(const Kernel& kernel, const FlatNest& flat,
+                                   const Target& target) {
+  const auto most = static_cast<std::int64_t>(
+      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(256, target.invocations))));
+  const auto& stages = kernel.nest.stages;
+  if (std::any_of(stages.begin(), stages.end(), scans)) {
+    // One invocation runs the columns of a row in order.
+    RowLayout layout;
+    layout.columns = prefers_columns(kernel);
+    layout.rows = std::min<std::int64_t>(target.cpu ? 16 : 64, power_at_least(flat.rows));
+    return {layout};
   }
-  return layout;
+  std::vector<RowLayout> layouts{first_layout(kernel, flat, target, most)};
+  if (target.cpu) return layouts;
+  const auto add = [&](const RowLayout& layout) {
+    if (layout.lanes < 1 || layout.rows < 1 || layout.lanes * layout.rows > most) return;
+    if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
+      layouts.push_back(layout);
+    }
+  };
+  const RowLayout first = layouts.front();
+  RowLayout whole = first;
+  whole.parts = 1;
+  add(whole);
+  for (const std::int64_t lanes :
+       {first.lanes * 2, first.lanes / 2, first.lanes / 4, std::int64_t{1}}) {
+    RowLayout other = whole;
+    other.lanes = lanes;
+    if (lanes < 1) continue;
+    if (!first.columns) {
+      other.rows = std::min(std::max<std::int64_t>(1, 64 / lanes), power_at_least(flat.rows));
+    }
+    add(other);
+    add(with_parts(other, kernel, flat, target));
+  }
+  RowLayout turned = whole;
+  turned.columns = !whole.columns;
+  turned.rows = std::min<std::int64_t>(turned.columns ? 32 : 1, power_at_least(flat.rows));
+  turned.lanes = std::min(turned.columns ? most / 32 : std::int64_t{64}, most / turned.rows);
+  add(turned);
+  add(with_parts(turned, kernel, flat, target));
+  if (first.parts > 1) {
+    for (const std::int64_t parts : {first.parts / 2, first.parts * 2, first.parts * 4}) {
+      RowLayout other = first;
+      other.parts = parts;
+      if (parts > 1 && takes_scratch(kernel, flat, parts, target)) add(other);
+    }
+  }
+  return layouts;
 }
 
 }  // namespace tensorgrad::wgsl

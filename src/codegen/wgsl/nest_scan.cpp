@@ -251,7 +251,7 @@ void render_scan(const Kernel& kernel, const Target& target, const std::vector<b
   const FlatNest flat = flatten_rows(kernel);
   const std::int64_t count = flat.stages.front().count;
   if (count == 0) return;
-  RowLayout layout = choose_rows(kernel, flat, target);
+  RowLayout layout = row_layouts(kernel, flat, target).front();
   constexpr std::int64_t shortest = 32;  // worth the steps of a scan by many
   constexpr std::int64_t many_rows = 4096;
   const bool alone = target.cpu || count < shortest || (layout.columns && flat.rows >= many_rows) ||

@@ -12,4 +12,21 @@ RenderedKernel render(const kernel::Kernel& kernel, const Target& target,
                             : render_nest(kernel, target, writable);
 }
 
+std::vector<Variant> variants(const kernel::Kernel& kernel, const Target& target) {
+  std::vector<Variant> found;
+  if (kernel.contraction) {
+    found = std::holds_alternative<kernel::Attention>(*kernel.contraction)
+                ? attention_variants(kernel, target)
+                : contraction_variants(kernel, target);
+  } else if (!kernel.sort) {
+    found = nest_variants(kernel, target);
+  }
+  if (found.empty()) {
+    found.push_back({"", [&kernel, &target](const std::vector<bool>& writable) {
+                       return render(kernel, target, writable);
+                     }});
+  }
+  return found;
+}
+
 }  // namespace tensorgrad::wgsl

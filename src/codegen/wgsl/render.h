@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,16 @@ constexpr std::int64_t element_bytes = 4;
 RenderedKernel render(const kernel::Kernel& kernel, const Target& target,
                       const std::vector<bool>& writable);
 
+/// One of the ways to render a kernel. All give the same results but for rounding.
+struct Variant {
+  std::string name;  ///< "tiled 128x64x16, 8x8 a thread"; no other variant of the kernel has it
+  /// As the function `render`. Throws GraphError where the target's limits do not allow it.
+  std::function<RenderedKernel(const std::vector<bool>& writable)> render;
+};
+/// The ways to render a kernel, first the one that `render` takes: the one expected to be fastest.
+/// The kernel and the target must outlive them.
+std::vector<Variant> variants(const kernel::Kernel& kernel, const Target& target);
+
 // ---- templates: each renders the kernels it is made for ------------------------------------------
 
 /// A kernel without contraction.
@@ -53,6 +64,10 @@ RenderedKernel render_contraction(const kernel::Kernel& kernel, const Target& ta
 /// Attention, forward or backward.
 RenderedKernel render_attention(const kernel::Kernel& kernel, const Target& target,
                                 const std::vector<bool>& writable);
+/// The ways to render contractions, attention, and nests that reduce; none where there is but one.
+std::vector<Variant> contraction_variants(const kernel::Kernel& kernel, const Target& target);
+std::vector<Variant> attention_variants(const kernel::Kernel& kernel, const Target& target);
+std::vector<Variant> nest_variants(const kernel::Kernel& kernel, const Target& target);
 /// A sort.
 RenderedKernel render_sort(const kernel::Kernel& kernel, const Target& target,
                            const std::vector<bool>& writable);

@@ -95,6 +95,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void wait(dawn::Future future) const { adapter_->instance()->wait(future); }
   /// Waits for all that was submitted.
   void wait_idle() const;
+  /// What is kept on disk between processes.
+  DiskCache& cache() { return cache_; }
 
   /// Throws what went wrong since the last check: DeviceLost for ever after the device is gone,
   /// OutOfMemory or DeviceError once for each error that no call could report itself.

@@ -201,7 +201,8 @@ void Buffer::read_words(std::uint64_t offset, std::span<std::byte> data) const {
 
 WebGpuDevice::WebGpuDevice(std::shared_ptr<Context> context)
     : context_(std::move(context)),
-      staging_(std::make_shared<StagingPool>(context_, std::uint64_t{64} << 20U)) {}
+      staging_(std::make_shared<StagingPool>(context_, std::uint64_t{64} << 20U)),
+      winners_(context_) {}
 
 DeviceInfo WebGpuDevice::info() const {
   auto details = context_->adapter().details();
@@ -212,7 +213,12 @@ DeviceInfo WebGpuDevice::info() const {
 Target WebGpuDevice::target() const { return wgsl::schedule_target(context_->adapter().target()); }
 
 std::unique_ptr<Executable> WebGpuDevice::load(const Plan& plan) {
-  return webgpu::load(context_, context_->adapter().target(), plan, wgsl::render);
+  return webgpu::load(context_, context_->adapter().target(), plan, tuned_renderer(winners_));
+}
+
+std::vector<TunedKernel> WebGpuDevice::tune(const Plan& plan, bool again,
+                                            const std::function<void(const TunedKernel&)>& report) {
+  return webgpu::tune(context_, context_->adapter().target(), winners_, *this, plan, again, report);
 }
 
 std::unique_ptr<DeviceBuffer> WebGpuDevice::allocate(DType dtype, std::int64_t elements) {

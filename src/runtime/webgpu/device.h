@@ -9,6 +9,7 @@
 #include "codegen/wgsl/program.h"
 #include "runtime/device.h"
 #include "runtime/webgpu/context.h"
+#include "runtime/webgpu/tune.h"
 
 namespace tensorgrad::webgpu {
 
@@ -76,6 +77,9 @@ class WebGpuDevice final : public Device {
   std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override;
   bool lost() const override { return context_->lost(); }
 
+  std::vector<TunedKernel> tune(const Plan& plan, bool again,
+                                const std::function<void(const TunedKernel&)>& report) override;
+
   Context& context() { return *context_; }
   /// What programs, their results and buffers hold now; not what is kept to read back through.
   Usage usage() const;
@@ -83,10 +87,18 @@ class WebGpuDevice final : public Device {
  private:
   std::shared_ptr<Context> context_;
   std::shared_ptr<StagingPool> staging_;
+  Winners winners_;
+};
+
+/// An executable that can be timed as a whole.
+class TimedExecutable : public Executable {
+ public:
+  /// Seconds that the device spends on `repeats` runs back to back, without inputs.
+  virtual double seconds(std::span<DeviceBuffer* const> states, int repeats) = 0;
 };
 
 /// Makes `plan` ready to run. Throws DeviceError, with the text of a kernel that does not compile.
-std::unique_ptr<Executable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
-                                 const Plan& plan, const wgsl::Renderer& renderer);
+std::unique_ptr<TimedExecutable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
+                                      const Plan& plan, const wgsl::Renderer& renderer);
 
 }  // namespace tensorgrad::webgpu

@@ -91,7 +91,7 @@ class WebGpuCompletion final : public Completion {
   bool mapped_ = false;
 };
 
-class WebGpuExecutable final : public Executable {
+class WebGpuExecutable final : public TimedExecutable {
  public:
   WebGpuExecutable(std::shared_ptr<Context> context, const wgsl::Target& target, const Plan& plan,
                    const wgsl::Renderer& renderer)
@@ -133,6 +133,17 @@ class WebGpuExecutable final : public Executable {
                                       : profile_by_clock(groups);
     context_->check();
     return seconds;
+  }
+
+  double seconds(std::span<DeviceBuffer* const> states, int repeats) override {
+    const std::lock_guard lock(mutex_);
+    context_->check();
+    const StateGroups& groups = bind_states(states);
+    const double result = context_->adapter().has(dawn::Feature::timestamp_query)
+                              ? time_by_timestamps(groups, repeats)
+                              : time_by_clock(groups, repeats);
+    context_->check();
+    return result;
   }
 
   std::string source(std::size_t kernel) const override { return sources_.at(kernel); }
@@ -341,49 +352,83 @@ class WebGpuExecutable final : public Executable {
 
   // ---- profiling ---------------------------------------------------------------------------------
 
+  /// Encodes `count` passes, pass i by `fill(pass, i)`, and runs them: the seconds of each by the
+  /// device's clock.
+  template <class Fill>
+  std::vector<double> time_passes(std::size_t count, const Fill& fill) {
+    const dawn::Api& api = context_->api();
+    const std::uint64_t bytes = 2 * count * sizeof(std::uint64_t);
+    dawn::QuerySetDescriptor descriptor;
+    descriptor.count = static_cast<std::uint32_t>(2 * count);
+    const Owned<dawn::QuerySet> queries(
+        api.device_create_query_set(context_->device(), &descriptor), api.query_set_release);
+    const GpuMemory resolved =
+        context_->allocate(bytes, dawn::usage::query_resolve | dawn::usage::copy_src, "a profile");
+    GpuMemory staging = pool_->take(bytes);
+    auto encoder = context_->encoder();
+    for (std::size_t i = 0; i < count; ++i) {
+      dawn::PassTimestampWrites writes;
+      writes.query_set = queries.get();
+      writes.begin = static_cast<std::uint32_t>(2 * i);
+      writes.end = static_cast<std::uint32_t>(2 * i + 1);
+      fill(Pass(*context_, encoder.get(), &writes), i);
+    }
+    api.command_encoder_resolve_query_set(encoder.get(), queries.get(), 0,
+                                          static_cast<std::uint32_t>(2 * count), resolved.get(), 0);
+    api.command_encoder_copy_buffer_to_buffer(encoder.get(), resolved.get(), 0, staging.get(), 0,
+                                              bytes);
+    context_->submit(std::move(encoder));
+    std::vector<std::uint64_t> times(2 * count);
+    context_->map(staging.get(), bytes);
+    context_->read_mapped(staging.get(), 0, std::as_writable_bytes(std::span(times)));
+    api.buffer_unmap(staging.get());
+    pool_->give_back(std::move(staging));
+    std::vector<double> seconds(count, 0.0);
+    for (std::size_t i = 0; i < count; ++i) {
+      constexpr double nanosecond = 1e-9;
+      // A clock that a driver resets between passes would give a time before the start.
+      if (times[2 * i + 1] < times[2 * i]) continue;
+      seconds[i] = nanosecond * static_cast<double>(times[2 * i + 1] - times[2 * i]);
+    }
+    return seconds;
+  }
+
   /// A pass for each dispatch, with the device's clock before and after.
   std::vector<double> profile_by_timestamps(const StateGroups& groups) {
-    const dawn::Api& api = context_->api();
     constexpr std::size_t most = 2048;  // passes of a query set
     std::vector<double> seconds(dispatches_, 0.0);
     for (std::size_t from = 0; from < steps_.size(); from += most) {
       const std::size_t count = std::min(most, steps_.size() - from);
-      const std::uint64_t bytes = 2 * count * sizeof(std::uint64_t);
-      dawn::QuerySetDescriptor descriptor;
-      descriptor.count = static_cast<std::uint32_t>(2 * count);
-      const Owned<dawn::QuerySet> queries(
-          api.device_create_query_set(context_->device(), &descriptor), api.query_set_release);
-      const GpuMemory resolved = context_->allocate(
-          bytes, dawn::usage::query_resolve | dawn::usage::copy_src, "a profile");
-      GpuMemory staging = pool_->take(bytes);
-      auto encoder = context_->encoder();
-      for (std::size_t i = 0; i < count; ++i) {
-        dawn::PassTimestampWrites writes;
-        writes.query_set = queries.get();
-        writes.begin = static_cast<std::uint32_t>(2 * i);
-        writes.end = static_cast<std::uint32_t>(2 * i + 1);
-        encode(Pass(*context_, encoder.get(), &writes), steps_[from + i], groups);
-      }
-      api.command_encoder_resolve_query_set(encoder.get(), queries.get(), 0,
-                                            static_cast<std::uint32_t>(2 * count), resolved.get(),
-                                            0);
-      api.command_encoder_copy_buffer_to_buffer(encoder.get(), resolved.get(), 0, staging.get(), 0,
-                                                bytes);
-      context_->submit(std::move(encoder));
-      std::vector<std::uint64_t> times(2 * count);
-      context_->map(staging.get(), bytes);
-      context_->read_mapped(staging.get(), 0, std::as_writable_bytes(std::span(times)));
-      api.buffer_unmap(staging.get());
-      pool_->give_back(std::move(staging));
-      for (std::size_t i = 0; i < count; ++i) {
-        constexpr double nanosecond = 1e-9;
-        // A clock that a driver resets between passes would give a time before the start.
-        if (times[2 * i + 1] < times[2 * i]) continue;
-        seconds[at(steps_[from + i].dispatch)] +=
-            nanosecond * static_cast<double>(times[2 * i + 1] - times[2 * i]);
-      }
+      const std::vector<double> times = time_passes(
+          count, [&](const Pass& pass, std::size_t i) { encode(pass, steps_[from + i], groups); });
+      for (std::size_t i = 0; i < count; ++i) seconds[at(steps_[from + i].dispatch)] += times[i];
     }
     return seconds;
+  }
+
+  double time_by_timestamps(const StateGroups& groups, int repeats) {
+    const auto all = [&](const Pass& pass, std::size_t) {
+      for (int r = 0; r < repeats; ++r) {
+        for (const Step& step : steps_) encode(pass, step, groups);
+      }
+    };
+    return time_passes(1, all).front();
+  }
+
+  double time_by_clock(const StateGroups& groups, int repeats) {
+    using clock = std::chrono::steady_clock;
+    context_->wait_idle();
+    auto encoder = context_->encoder();
+    {
+      const Pass pass(*context_, encoder.get(), nullptr);
+      for (int r = 0; r < repeats; ++r) {
+        for (const Step& step : steps_) encode(pass, step, groups);
+      }
+    }
+    const auto start = clock::now();
+    context_->submit(std::move(encoder));
+    context_->wait_idle();
+    return std::chrono::duration<double>(clock::now() - start).count();
   }
 
   /// Each dispatch alone, waited for: what there is on an adapter without a clock.
@@ -421,8 +466,8 @@ class WebGpuExecutable final : public Executable {
 
 }  // namespace
 
-std::unique_ptr<Executable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
-                                 const Plan& plan, const wgsl::Renderer& renderer) {
+std::unique_ptr<TimedExecutable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
+                                      const Plan& plan, const wgsl::Renderer& renderer) {
   return std::make_unique<WebGpuExecutable>(std::move(context), target, plan, renderer);
 }
 

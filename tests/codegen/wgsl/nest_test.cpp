@@ -155,7 +155,7 @@ TEST(WgslNest, ASumOfAsManyBuffersAsAreBoundIsSplitToo) {
 TEST(WgslNest, ColumnSumsRunAlongTheRows) {
   const Plan plan = plan_of({f32({4096, 768})}, [](const auto& x) { return sum(x[0], {0}); });
   const kernel::Kernel& kernel = plan.kernels.at(0);
-  const wgsl::RowLayout layout = wgsl::choose_rows(kernel, wgsl::flatten_rows(kernel), {});
+  const wgsl::RowLayout layout = wgsl::row_layouts(kernel, wgsl::flatten_rows(kernel), {}).front();
   EXPECT_TRUE(layout.columns);
   EXPECT_EQ(layout.rows * layout.lanes, 256);
 }

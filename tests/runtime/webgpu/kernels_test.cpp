@@ -156,37 +156,85 @@ TEST_F(WebGpuKernels, SortsInWorkgroupMemoryAndByMerging) {
   expect_agreement(graph, values, 0);
 }
 
-TEST_F(WebGpuKernels, AttentionThroughWorkgroupMemory) {
+/// Attention, with its gradients, of 2 x 2 matrices.
+struct AttentionExtents {
+  std::int64_t queries, keys, depth, value_depth;
+  bool causal, masked;
+};
+std::pair<Graph, std::vector<RefArray>> attention_graph(const AttentionExtents& e) {
   using Result = LowerAttention::Result;
+  std::pair<Graph, std::vector<RefArray>> made;
+  auto& [graph, values] = made;
+  const auto input = [&](std::int64_t rows, std::int64_t columns) {
+    return add_input(graph, values, {{2, 2, rows, columns}, DType::f32});
+  };
+  const Tensor q = input(e.queries, e.depth);
+  const Tensor k = input(e.keys, e.depth);
+  const Tensor v = input(e.keys, e.value_depth);
+  const Tensor dout = input(e.queries, e.value_depth);
+  Tensor mask;
+  if (e.masked) {
+    mask = input(e.queries, e.keys);
+    const auto keys = static_cast<std::size_t>(e.keys);
+    for (std::size_t i = 0; i < values.back().data.size(); i += 7) {
+      // Every row counts its first key.
+      if (i % keys != 0) values.back().data[i] = -std::numeric_limits<double>::infinity();
+    }
+  }
+  const AttentionAttr attr{0.3, e.causal};
+  const Tensor out = prim::attention(Result::out, q, k, v, mask, attr);
+  const Tensor lse = prim::attention(Result::lse, q, k, v, mask, attr);
+  graph.outputs.push_back({"out", out});
+  graph.outputs.push_back({"lse", lse});
+  for (const auto& [result, name] :
+       {std::pair{Result::dq, "dq"}, {Result::dk, "dk"}, {Result::dv, "dv"}}) {
+    graph.outputs.push_back(
+        {name, prim::attention_grad(result, q, k, v, out, lse, dout, mask, attr)});
+  }
+  return made;
+}
+
+TEST_F(WebGpuKernels, AttentionByRowsThroughWorkgroupMemory) {
   for (const bool causal : {false, true}) {
     for (const int buffers : {8, 10}) {
       SCOPED_TRACE(fmt::format("causal {}, {} buffers", causal, buffers));
       target_.storage_buffers = buffers;
-      Graph graph;
-      std::vector<RefArray> values;
-      const auto input = [&](std::int64_t rows, std::int64_t columns) {
-        return add_input(graph, values, {{2, 2, rows, columns}, DType::f32});
-      };
-      const Tensor q = input(70, 10);
-      const Tensor k = input(75, 10);
-      const Tensor v = input(75, 6);
-      const Tensor dout = input(70, 6);
-      const Tensor mask = input(70, 75);
-      for (std::size_t i = 0; i < values.back().data.size(); i += 7) {
-        // Every row counts its first key.
-        if (i % 75 != 0) values.back().data[i] = -std::numeric_limits<double>::infinity();
-      }
-      const AttentionAttr attr{0.3, causal};
-      const Tensor out = prim::attention(Result::out, q, k, v, mask, attr);
-      const Tensor lse = prim::attention(Result::lse, q, k, v, mask, attr);
-      graph.outputs.push_back({"out", out});
-      graph.outputs.push_back({"lse", lse});
-      for (const auto& [result, name] :
-           {std::pair{Result::dq, "dq"}, {Result::dk, "dk"}, {Result::dv, "dv"}}) {
-        graph.outputs.push_back(
-            {name, prim::attention_grad(result, q, k, v, out, lse, dout, mask, attr)});
-      }
+      const auto [graph, values] = attention_graph({70, 75, 10, 6, causal, true});
       expect_agreement(graph, values, 1e-4);
+    }
+  }
+}
+
+TEST_F(WebGpuKernels, AttentionByTilesOfScores) {
+  target_.workgroup_bytes = 16384;
+  for (const AttentionExtents& extents : {AttentionExtents{70, 75, 10, 6, true, true},
+                                          {70, 75, 10, 6, false, true},
+                                          {64, 64, 32, 32, true, false},
+                                          {33, 64, 32, 32, false, false},
+                                          {5, 3, 8, 40, true, false},
+                                          {1, 50, 4, 4, false, true}}) {
+    for (const int buffers : {8, 10}) {
+      SCOPED_TRACE(fmt::format("{} queries, {} keys, causal {}, {} buffers", extents.queries,
+                               extents.keys, extents.causal, buffers));
+      target_.storage_buffers = buffers;
+      const auto [graph, values] = attention_graph(extents);
+      expect_agreement(graph, values, 1e-4);
+    }
+  }
+}
+
+TEST_F(WebGpuKernels, InfinitiesBehindTheDiagonalAreNotCounted) {
+  target_.workgroup_bytes = 16384;
+  auto [graph, values] = attention_graph({40, 40, 8, 8, true, false});
+  const std::vector<RefArray> before = run(*device_, target_, graph, values);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const std::size_t input : {std::size_t{1}, std::size_t{2}}) {  // keys and values
+    std::vector<RefArray> changed = values;
+    for (std::size_t c = 0; c < 8; ++c) changed[input].data[39 * 8 + c] = infinity;
+    const std::vector<RefArray> after = run(*device_, target_, graph, changed);
+    for (std::size_t i = 0; i < 39 * 8; ++i) {
+      ASSERT_EQ(after[0].data[i], before[0].data[i]) << "out " << i;
+      ASSERT_EQ(after[2].data[i], before[2].data[i]) << "dq " << i;
     }
   }
 }
