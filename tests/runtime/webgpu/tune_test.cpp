@@ -1,0 +1,155 @@
+// Tuning: variants of kernels are timed, the winners kept and used.
+#include "runtime/webgpu/tune.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "io/temp_folder.h"
+#include "ops/primitives.h"
+#include "runtime/webgpu/device.h"
+#include "schedule/schedule.h"
+#include "tensorgrad/tensorgrad.h"
+
+namespace tensorgrad::webgpu {
+namespace {
+
+/// A device of its own whose cache is a folder of the test's.
+class WebGpuTuning : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = unavailable(); !reason.empty()) GTEST_SKIP() << reason;
+    instance_ = std::dynamic_pointer_cast<WebGpuDevice>(open_device("webgpu"))
+                    ->context()
+                    .adapter()
+                    .instance();
+    Graph graph;
+    const Tensor a = prim::input(InputRole::input, "a", {{40, 24}, DType::f32});
+    const Tensor b = prim::input(InputRole::input, "b", {{24, 20}, DType::f32});
+    graph.inputs = {a, b};
+    graph.outputs = {{"product", matmul(a, b)}};
+    device_ = open();
+    target_ = device_->context().adapter().target();
+    plan_ = make_plan(graph, device_->target());
+  }
+
+  std::shared_ptr<WebGpuDevice> open() const {
+    return std::make_shared<WebGpuDevice>(
+        Context::open(std::make_shared<const Adapter>(instance_, dawn::BackendType::vulkan),
+                      {true, folder_.path()}));
+  }
+
+  /// The product by a device, with what it has chosen.
+  static std::vector<std::byte> run(Device& device, const Plan& plan) {
+    const auto program = device.load(plan);
+    std::vector<std::vector<std::byte>> inputs;
+    for (const PlanBuffer& buffer : plan.buffers) {
+      if (buffer.kind != BufferKind::input) continue;
+      std::vector<float> values(static_cast<std::size_t>(buffer.elements));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
+      const auto bytes = std::as_bytes(std::span(values));
+      inputs.emplace_back(bytes.begin(), bytes.end());
+    }
+    const std::vector<std::span<const std::byte>> feeds(inputs.begin(), inputs.end());
+    const auto done = program->run(feeds, {});
+    const auto out = done->output(0);
+    return {out.begin(), out.end()};
+  }
+
+  test::TempFolder folder_;
+  std::shared_ptr<const Instance> instance_;
+  std::shared_ptr<WebGpuDevice> device_;
+  wgsl::Target target_;
+  Plan plan_;
+};
+
+TEST_F(WebGpuTuning, TimesEveryVariantAndKeepsAWinner) {
+  std::size_t reported = 0;
+  const auto tuned = device_->tune(plan_, false, [&](const TunedKernel&) { ++reported; });
+  ASSERT_EQ(tuned.size(), 1U);
+  EXPECT_EQ(reported, 1U);
+  EXPECT_EQ(tuned[0].dispatches, 1);
+  EXPECT_FALSE(tuned[0].known);
+  EXPECT_EQ(tuned[0].candidates.size(), wgsl::variants(plan_.kernels[0], target_).size());
+  for (const TunedKernel::Candidate& c : tuned[0].candidates) {
+    EXPECT_EQ(c.error, "") << c.name;
+    EXPECT_GT(c.seconds, 0) << c.name;
+  }
+  const auto winner = Winners(device_->context().shared_from_this()).find(plan_.kernels[0]);
+  EXPECT_EQ(winner, tuned[0].candidates[tuned[0].winner].name);
+  // Another device of this adapter reads it, and times nothing.
+  const auto again = open()->tune(plan_, false, {});
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again[0].known);
+  EXPECT_EQ(again[0].winner, tuned[0].winner);
+  EXPECT_FALSE(open()->tune(plan_, true, {})[0].known);
+}
+
+TEST_F(WebGpuTuning, ProgramsRunTheWinnerWithTheSameResults) {
+  const std::vector<std::byte> before = run(*device_, plan_);
+  const auto variants = wgsl::variants(plan_.kernels[0], target_);
+  std::set<std::string> sources;
+  for (const wgsl::Variant& variant : variants) {
+    Winners(device_->context().shared_from_this()).keep(plan_.kernels[0], variant.name);
+    const auto device = open();
+    EXPECT_EQ(run(*device, plan_), before) << variant.name;  // small whole numbers add exactly
+    sources.insert(device->load(plan_)->source(0));
+  }
+  EXPECT_EQ(sources.size(), variants.size());
+}
+
+TEST_F(WebGpuTuning, DamagedAndUnknownWinnersAreNotThere) {
+  const std::vector<std::byte> before = run(*device_, plan_);
+  const std::string source = device_->load(plan_)->source(0);
+  Winners(device_->context().shared_from_this()).keep(plan_.kernels[0], "no such variant");
+  EXPECT_EQ(open()->load(plan_)->source(0), source);
+  EXPECT_FALSE(open()->tune(plan_, false, {})[0].known);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    if (entry.is_regular_file()) std::ofstream(entry.path(), std::ios::trunc) << "damaged";
+  }
+  const auto device = open();
+  EXPECT_EQ(Winners(device->context().shared_from_this()).find(plan_.kernels[0]), std::nullopt);
+  EXPECT_EQ(run(*device, plan_), before);
+}
+
+TEST_F(WebGpuTuning, AVariantThatFailsIsDropped) {
+  // What this device runs is right; a target that claims more than it has makes kernels that fail.
+  wgsl::Target wrong = target_;
+  wrong.cpu = false;
+  wrong.invocations = 4096;
+  wrong.workgroup_size_x = 4096;
+  wrong.workgroup_bytes = std::int64_t{1} << 20;
+  Graph graph;
+  const Tensor x = prim::input(InputRole::input, "x", {{512, 512}, DType::f32});
+  graph.inputs = {x};
+  graph.outputs = {{"product", matmul(x, x)}};
+  const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
+  Winners winners(device_->context().shared_from_this());
+  const auto tuned =
+      tune(device_->context().shared_from_this(), wrong, winners, *device_, plan, false, {});
+  ASSERT_EQ(tuned.size(), 1U);
+  const auto& all = tuned[0].candidates;
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& c) { return !c.error.empty(); }));
+  EXPECT_EQ(all[tuned[0].winner].error, "");
+}
+
+TEST_F(WebGpuTuning, KeysNameTheKernelAndNotItsName) {
+  Winners winners(device_->context().shared_from_this());
+  winners.keep(plan_.kernels[0], "a");
+  kernel::Kernel renamed = plan_.kernels[0];
+  renamed.name = "another name";
+  EXPECT_EQ(winners.find(renamed), "a");
+  std::get<kernel::Matmul>(*renamed.contraction).m += 1;
+  EXPECT_EQ(winners.find(renamed), std::nullopt);
+  // What another adapter found lies under another key.
+  const auto null = Context::open(
+      std::make_shared<const Adapter>(instance_, dawn::BackendType::null), {true, folder_.path()});
+  EXPECT_EQ(Winners(null).find(plan_.kernels[0]), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tensorgrad::webgpu
