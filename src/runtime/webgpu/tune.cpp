@@ -105,9 +105,11 @@ double measure(TimedExecutable& program, std::span<DeviceBuffer* const> states) 
   return best;
 }
 
-TunedKernel tune_kernel(const std::shared_ptr<Context>& context, const wgsl::Target& target,
-                        Device& device, const kernel::Kernel& kernel,
-                        const std::vector<wgsl::Variant>& variants) {
+}  // namespace
+
+TunedKernel time_variants(const std::shared_ptr<Context>& context, const wgsl::Target& target,
+                          Device& device, const kernel::Kernel& kernel,
+                          const std::vector<wgsl::Variant>& variants) {
   TunedKernel result;
   result.name = kernel.name;
   const Plan plan = plan_of(kernel);
@@ -147,8 +149,6 @@ TunedKernel tune_kernel(const std::shared_ptr<Context>& context, const wgsl::Tar
   }
   return result;
 }
-
-}  // namespace
 
 std::string Winners::key_of(const kernel::Kernel& kernel) const {
   kernel::Kernel nameless = kernel;
@@ -212,7 +212,7 @@ std::vector<TunedKernel> tune(const std::shared_ptr<Context>& context, const wgs
       for (const wgsl::Variant& v : variants) result.candidates.push_back({v.name, 0, ""});
       result.winner = static_cast<std::size_t>(found - variants.begin());
     } else {
-      result = tune_kernel(context, target, device, kernel, variants);
+      result = time_variants(context, target, device, kernel, variants);
       if (result.candidates[result.winner].error.empty()) {
         winners.keep(kernel, result.candidates[result.winner].name);
       }

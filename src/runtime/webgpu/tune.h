@@ -36,6 +36,12 @@ class Winners {
 /// Renders each kernel as the variant that won, else as `wgsl::render`. `winners` must outlive it.
 wgsl::Renderer tuned_renderer(const Winners& winners);
 
+/// Times some variants of a kernel, of which the first is the default. One that cannot be rendered,
+/// does not compile, fails or leaves other results than the default is dropped.
+TunedKernel time_variants(const std::shared_ptr<Context>& context, const wgsl::Target& target,
+                          Device& device, const kernel::Kernel& kernel,
+                          const std::vector<wgsl::Variant>& variants);
+
 /// Times the variants of each distinct kernel of `plan` that has several, and keeps the winners.
 /// A kernel that was tuned before is not timed again unless `again` is set. `report` is called
 /// with each result. Throws DeviceLost; what goes wrong with one variant is part of the result.

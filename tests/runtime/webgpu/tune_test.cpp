@@ -116,25 +116,36 @@ TEST_F(WebGpuTuning, DamagedAndUnknownWinnersAreNotThere) {
   EXPECT_EQ(run(*device, plan_), before);
 }
 
-TEST_F(WebGpuTuning, AVariantThatFailsIsDropped) {
-  // What this device runs is right; a target that claims more than it has makes kernels that fail.
-  wgsl::Target wrong = target_;
-  wrong.cpu = false;
-  wrong.invocations = 4096;
-  wrong.workgroup_size_x = 4096;
-  wrong.workgroup_bytes = std::int64_t{1} << 20;
-  Graph graph;
-  const Tensor x = prim::input(InputRole::input, "x", {{512, 512}, DType::f32});
-  graph.inputs = {x};
-  graph.outputs = {{"product", matmul(x, x)}};
-  const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
-  Winners winners(device_->context().shared_from_this());
-  const auto tuned =
-      tune(device_->context().shared_from_this(), wrong, winners, *device_, plan, false, {});
-  ASSERT_EQ(tuned.size(), 1U);
-  const auto& all = tuned[0].candidates;
-  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& c) { return !c.error.empty(); }));
-  EXPECT_EQ(all[tuned[0].winner].error, "");
+TEST_F(WebGpuTuning, VariantsThatFailOrDifferAreDropped) {
+  const kernel::Kernel& kernel = plan_.kernels[0];
+  const auto sound = wgsl::variants(kernel, target_);
+  const auto change = [&](const char* from, const char* to) {
+    return [&, from, to](const std::vector<bool>& writable) {
+      wgsl::RenderedKernel rendered = sound[0].render(writable);
+      std::string& text = rendered.passes[0].text;
+      const std::size_t at = text.find(from);
+      EXPECT_NE(at, std::string::npos) << text;
+      text.replace(at, std::string(from).size(), to);
+      return rendered;
+    };
+  };
+  const auto refuse = [](const std::vector<bool>&) -> wgsl::RenderedKernel {
+    throw GraphError("there is no room");
+  };
+  const TunedKernel tuned =
+      time_variants(device_->context().shared_from_this(), target_, *device_, kernel,
+                    {sound[0],
+                     {"no text", change("@compute", "compute")},
+                     {"another sum", change("k0 = 0u; k0 <", "k0 = 4u; k0 <")},
+                     {"refused", refuse},
+                     {"sound", sound[1].render}});
+  const auto& all = tuned.candidates;
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[0].error, "");
+  for (const std::size_t i : {1U, 2U, 3U}) EXPECT_NE(all[i].error, "") << all[i].name;
+  EXPECT_EQ(all[3].error, "there is no room");
+  EXPECT_EQ(all[4].error, "");
+  EXPECT_TRUE(tuned.winner == 0 || tuned.winner == 4);
 }
 
 TEST_F(WebGpuTuning, KeysNameTheKernelAndNotItsName) {
