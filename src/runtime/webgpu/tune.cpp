@@ -124,9 +124,11 @@ TunedKernel time_variants(const std::shared_ptr<Context>& context, const wgsl::T
                  return variant.render(writable);
                });
       candidate.seconds = program->seconds(memory.bound(), 1);
-      std::vector<std::vector<float>> actual = memory.results();
-      if (result.candidates.empty()) expected = std::move(actual);
-      candidate.error = actual.empty() ? "" : difference(expected, actual);
+      if (result.candidates.empty()) {
+        expected = memory.results();
+      } else {
+        candidate.error = difference(expected, memory.results());
+      }
       if (candidate.error.empty()) candidate.seconds = measure(*program, memory.bound());
     } catch (const DeviceLost&) {
       throw;
