@@ -101,6 +101,22 @@ Body render_sum(const Problem& problem, const Tile& tile, const Target& target) 
   return body;
 }
 
+/// Has a body hand on its results by way of `exact`.
+void leave_out_edges(Body& body, const Problem& problem, const WideArgs& wide) {
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    bool any = false;
+    for (std::size_t at = body.text.find(from); at != std::string::npos;
+         at = body.text.find(from, at + to.size())) {
+      body.text.replace(at, from.size(), to);
+      any = true;
+    }
+    return any;
+  };
+  const bool ones = rename("finish(", "finish_exact(");
+  const bool fours = rename("finish4(", "finish4_exact(");
+  body.functions += exact_functions(problem, wide, ones, fours);
+}
+
 int binding_count(const Epilogue& epilogue, std::set<int> args, bool scratch) {
   args.insert(epilogue.reads.begin(), epilogue.reads.end());
   args.insert(epilogue.writes.begin(), epilogue.writes.end());
@@ -148,13 +164,14 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
         tile.kind == Tile::Kind::tiled || (tile.kind == Tile::Kind::direct && tile.tn % 4 == 0);
     const bool vectors = splits ? problem.columns() % 4 == 0 : body_vectors;
     const std::set<int> operands{problem.lhs.arg, problem.rhs.arg};
+    const bool has_edges = !problem.rhs.windows.empty();
+    const std::set<int> last_operands = splits && !has_edges ? std::set<int>{} : operands;
     WideArgs wide = wide_args(problem, kernel.args);
     std::optional<Epilogue> epilogue;
     if (has_nest) {
       WideArgs with_nest = wide;
       epilogue = map_epilogue(kernel, problem, vectors, with_nest);
-      if (epilogue && binding_count(*epilogue, splits ? std::set<int>{} : operands, splits) >
-                          target.storage_buffers) {
+      if (epilogue && binding_count(*epilogue, last_operands, splits) > target.storage_buffers) {
         epilogue.reset();
       }
       if (epilogue) wide = with_nest;
@@ -166,7 +183,7 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
       if (wide_out) wide.insert(problem.out.arg);
       epilogue = plain_epilogue(problem, problem.out, wide_out);
     }
-    const Body body = render_body(problem, tile, target, wide);
+    Body body = render_body(problem, tile, target, wide);
     if (splits) {
       const std::int64_t rows = problem.rows();
       const std::int64_t columns = problem.columns();
@@ -180,10 +197,12 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
       rendered.passes.push_back(assemble(kernel, writable, body,
                                          plain_epilogue(parts, dense, wide_parts), wide, operands,
                                          true, wide_parts, choice));
-      rendered.passes.push_back(assemble(kernel, writable, render_sum(problem, tile, target),
-                                         *epilogue, wide, {}, true, vectors,
-                                         "the sum of the parts of k"));
+      Body total = render_sum(problem, tile, target);
+      if (has_edges) leave_out_edges(total, problem, wide);
+      rendered.passes.push_back(assemble(kernel, writable, total, *epilogue, wide, last_operands,
+                                         true, vectors, "the sum of the parts of k"));
     } else {
+      if (has_edges) leave_out_edges(body, problem, wide);
       rendered.passes.push_back(
           assemble(kernel, writable, body, *epilogue, wide, operands, false, false, choice));
     }

@@ -155,14 +155,12 @@ std::string window_functions(const std::string& name, const Operand& operand,
   out.line("return {}_place({}{});", name, affine("k", merged(problem.k, operand.depth)),
            coordinates("k", problem.k, [](const Window& w) { return w.depth; }, false));
   out.close();
-  out.open("fn {0}_at(a: {0}_place, b: {0}_place) -> f32", name);
   std::string valid;
   std::string at = "a.at + b.at";
   for (std::size_t d = 0; d < rank; ++d) {
     const Window& window = operand.windows[d];
-    out.line("let p{0} = a.p{0} + b.p{0};", d);
     if (!valid.empty()) valid += " & ";
-    std::string position = fmt::format("u32(p{})", d);
+    std::string position = fmt::format("u32(a.p{0} + b.p{0})", d);
     // A negative position is a large u32, above every extent.
     if (window.divisor == 1) {
       valid += fmt::format("({} < {}u)", position, window.extent);
@@ -174,12 +172,50 @@ std::string window_functions(const std::string& name, const Operand& operand,
     at += " + " + position;
     if (window.stride != 1) at += " * " + number(window.stride);
   }
+  out.open("fn {0}_valid(a: {0}_place, b: {0}_place) -> bool", name);
+  out.line("return {};", valid);
+  out.close();
+  out.open("fn {0}_at(a: {0}_place, b: {0}_place) -> f32", name);
   // Without branches: some compilers take minutes for loops around many calls that have them.
-  out.line("let valid = {};", valid);
+  out.line("let valid = {}_valid(a, b);", name);
   out.line("let place = select(0u, {}, valid);", at);
   out.line("return select(0.0, {}, valid);", element(operand.arg, "place", wide));
   out.close();
   return out.text();
+}
+
+std::string exact_functions(const Problem& problem, const WideArgs& wide, bool ones, bool fours) {
+  Lines out;
+  out.open("fn exact(z: u32, m: u32, n: u32, value: f32) -> f32");
+  out.line("if ((bitcast<u32>(value) & 0x7fffffffu) <= 0x7f800000u) {{ return value; }}");
+  out.line("let column = exact_outer(z, n);");
+  out.line("let row = {};", sum(sum(number(problem.lhs.offset),
+                                    affine("z", merged(problem.batch, problem.lhs.batch))),
+                                affine("m", merged(problem.m, problem.lhs.outer))));
+  out.line("var total = 0.0;");
+  out.open("for (var k = 0u; k < {}u; k++)", problem.depth());
+  out.line("let place = exact_depth(k);");
+  out.line("let left = {};",
+           element(problem.lhs.arg, sum("row", affine("k", merged(problem.k, problem.lhs.depth))),
+                   wide));
+  out.line("let more = fma(left, exact_at(column, place), total);");
+  out.line("total = select(total, more, exact_valid(column, place));");
+  out.close();
+  out.line("return total;");
+  out.close();
+  if (ones) {
+    out.open("fn finish_exact(z: u32, m: u32, n: u32, value: f32)");
+    out.line("finish(z, m, n, exact(z, m, n, value));");
+    out.close();
+  }
+  if (fours) {
+    out.open("fn finish4_exact(z: u32, m: u32, n: u32, value: vec4f)");
+    out.line(
+        "finish4(z, m, n, vec4f(exact(z, m, n, value.x), exact(z, m, n + 1u, value.y), "
+        "exact(z, m, n + 2u, value.z), exact(z, m, n + 3u, value.w)));");
+    out.close();
+  }
+  return window_functions("exact", problem.rhs, problem, problem.n, wide) + out.text();
 }
 
 Grid linear_grid(std::int64_t count, const Target& target) {

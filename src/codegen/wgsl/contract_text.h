@@ -71,6 +71,12 @@ bool is_wide_depth(const Operand& operand, const Problem& problem, const Extents
 std::string window_functions(const std::string& name, const Operand& operand,
                              const Problem& problem, const Extents& outer, const WideArgs& wide);
 
+/// A function exact(z, m, n, value) that gives back `value`, or, where it is NaN, the sum without
+/// the products of what lies beyond the edges of the windows: zeros stand there, and a zero times
+/// an infinity is NaN. With it finish_exact, and with `fours` finish4_exact, which hand it on to
+/// the functions of the epilogue.
+std::string exact_functions(const Problem& problem, const WideArgs& wide, bool ones, bool fours);
+
 /// Groups of a one-dimensional grid, and the WGSL of a workgroup's number in it.
 struct Grid {
   std::array<std::uint32_t, 3> groups{1, 1, 1};
