@@ -96,7 +96,8 @@ Json bench_training(const std::string& name, const BenchArguments& a) {
   out["losses"] = losses;
   if (plan && !a.profile.empty()) {
     const std::string title = fmt::format("{} on {}", name, core.engine().name());
-    write_profile(a.profile, name, profile_step(title, program, core.engine()));
+    write_profile(a.profile, name,
+                  profile_step(title, program, core.engine(), run.batches[0].feed()));
   }
   return out;
 }
@@ -143,7 +144,8 @@ void print(const Json& row) {
 }
 
 int run(const BenchArguments& a) {
-  const std::vector<std::string> trainings = workload_names();
+  std::vector<std::string> trainings = workload_names();
+  for (const std::string& w : large_workload_names()) trainings.push_back(w);
   const std::vector<std::string> operations = operation_names();
   const auto is_one_of = [](const std::vector<std::string>& list, const std::string& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
@@ -182,7 +184,7 @@ Subcommand add_bench(CLI::App& parent) {
       ->add_option("works", arguments->works,
                    "Workloads, separated by commas: W1 (sine MLP), W2 and W2g (transformer), W3 "
                    "(digit MLP), W3c (digit CNN), W4 and W4l (matrix products), W5 (memory-bound "
-                   "operations)")
+                   "operations), W6 (a transformer of 124 million parameters, for GPUs)")
       ->required()
       ->delimiter(',');
   add_device_option(*parser, arguments->device);
@@ -196,7 +198,8 @@ Subcommand add_bench(CLI::App& parent) {
       ->type_name("DIR");
   parser->footer(
       "step_ms is the median of awaited steps with the loss or result read; device_ms of an\n"
-      "operation is the median of its kernels' time on the device, of a training the best mean of\n"
+      "operation is the median of its time on the device back to back, of a training the best mean "
+      "of\n"
       "steps back to back without reading the loss. Example: tensorgrad bench W1,W3,W3c --device "
       "cpu --json");
   return {parser, [arguments] { return run(*arguments); }};

@@ -238,7 +238,8 @@ std::vector<std::string> split_list(const std::string& list) {
 
 // Either every name is a workload's, or the argument is the folder of a run.
 std::vector<std::string> workloads_in(const std::string& what) {
-  const std::vector<std::string> known = workload_names();
+  std::vector<std::string> known = workload_names();
+  for (const std::string& w : large_workload_names()) known.push_back(w);
   std::vector<std::string> names = split_list(what);
   const auto is_known = [&](const std::string& n) { return std::ranges::count(known, n) > 0; };
   if (std::ranges::all_of(names, is_known)) return names;

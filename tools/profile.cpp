@@ -18,11 +18,17 @@ double StepProfile::seconds() const {
   return total;
 }
 
-std::vector<double> profile(Program& program, Engine& engine) {
+std::vector<double> profile(Program& program, Engine& engine, const Feed& feed) {
   std::vector<std::vector<std::byte>> inputs;
   std::vector<std::unique_ptr<DeviceBuffer>> states;
   for (const PlanBuffer& b : program.plan()->buffers) {
-    if (b.kind == BufferKind::input) inputs.emplace_back(static_cast<std::size_t>(b.bytes()));
+    if (b.kind == BufferKind::input) {
+      inputs.emplace_back(static_cast<std::size_t>(b.bytes()));
+      const auto fed = feed.find(b.name);
+      if (fed != feed.end() && fed->second.bytes().size() == inputs.back().size()) {
+        std::ranges::copy(fed->second.bytes(), inputs.back().begin());
+      }
+    }
     if (b.kind == BufferKind::state) states.push_back(engine.allocate(b.dtype, b.elements));
   }
   const std::vector<std::span<const std::byte>> feeds(inputs.begin(), inputs.end());
@@ -38,10 +44,11 @@ std::vector<double> profile(Program& program, Engine& engine) {
   return best;
 }
 
-StepProfile profile_step(const std::string& title, Program& program, Engine& engine) {
+StepProfile profile_step(const std::string& title, Program& program, Engine& engine,
+                         const Feed& feed) {
   StepProfile out{title, {}};
   const Plan& plan = *program.plan();
-  const std::vector<double> seconds = profile(program, engine);
+  const std::vector<double> seconds = profile(program, engine, feed);
   for (std::size_t i = 0; i < plan.dispatches.size(); ++i) {
     const Dispatch& d = plan.dispatches[i];
     out.kernels.push_back(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel/kernel.h"
+#include "tensorgrad/compile.h"
 #include "train/engine.h"
 
 namespace tensorgrad::tools {
@@ -24,11 +25,13 @@ struct StepProfile {
   double seconds() const;  ///< of all dispatches
 };
 
-/// Seconds of each dispatch of `program`, the least of a few runs on zeros and on memory of its
-/// own, so that a training stays as it is. Throws what the device throws.
-std::vector<double> profile(Program& program, Engine& engine);
+/// Seconds of each dispatch of `program`, the least of a few runs on the arrays of `feed`, zeros
+/// for the other inputs, and on memory of its own, so that a training stays as it is. Throws what
+/// the device throws.
+std::vector<double> profile(Program& program, Engine& engine, const Feed& feed = {});
 /// The same with names and costs. The program has a plan.
-StepProfile profile_step(const std::string& title, Program& program, Engine& engine);
+StepProfile profile_step(const std::string& title, Program& program, Engine& engine,
+                         const Feed& feed = {});
 
 /// A table in plain text: time, share, operations and bytes a second of each dispatch.
 std::string profile_table(const StepProfile& profile);

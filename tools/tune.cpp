@@ -97,7 +97,8 @@ void tune_plan(const std::string& work, const Plan& plan, Device& device, const 
 }
 
 int tune(const TuneArguments& a) {
-  const std::vector<std::string> trainings = workload_names();
+  std::vector<std::string> trainings = workload_names();
+  for (const std::string& w : large_workload_names()) trainings.push_back(w);
   const std::vector<std::string> operations = operation_names();
   if (a.works.empty() == a.run.empty()) {
     throw UsageError("tune takes workloads or, with --run, the folder of a run.");

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
-#include <numeric>
 
 #include "graph/graph.h"
 #include "ops/primitives.h"
@@ -44,6 +43,7 @@ struct TextConfig {
   std::int64_t vocabulary = 65, context = 64, width = 128, heads = 4, layers = 4, hidden = 512,
                batch = 16;
   bool gelu = false;
+  bool approximate = false;  // gelu by tanh
 };
 
 struct Attention {
@@ -64,13 +64,16 @@ struct Attention {
 
 struct FeedForward {
   nn::Linear up, down;
-  bool exact_gelu;
+  bool with_gelu, approximate;
   TENSORGRAD_FIELDS(up, down)
-  FeedForward(std::int64_t width, std::int64_t hidden, bool g)
-      : up(width, hidden), down(hidden, width), exact_gelu(g) {}
+  explicit FeedForward(const TextConfig& c)
+      : up(c.width, c.hidden),
+        down(c.hidden, c.width),
+        with_gelu(c.gelu),
+        approximate(c.approximate) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor h = up(x);
-    return down(exact_gelu ? gelu(h) : relu(h));
+    return down(with_gelu ? gelu(h, {.approximate = approximate}) : relu(h));
   }
 };
 
@@ -81,7 +84,7 @@ struct Block {
   FeedForward mlp;
   TENSORGRAD_FIELDS(ln1, attn, ln2, mlp)
   explicit Block(const TextConfig& c)
-      : ln1(c.width), attn(c.width, c.heads), ln2(c.width), mlp(c.width, c.hidden, c.gelu) {}
+      : ln1(c.width), attn(c.width, c.heads), ln2(c.width), mlp(c) {}
   Tensor operator()(Tensor x) const {
     x = x + attn(ln1(x));
     return x + mlp(ln2(x));
@@ -122,6 +125,24 @@ std::vector<WorkloadBatch> text_batches(const TextConfig& c) {
       const auto start = corpus.begin() + from;
       b.x_index.insert(b.x_index.end(), start, start + c.context);
       b.y_index.insert(b.y_index.end(), start + 1, start + c.context + 1);
+    }
+  }
+  return out;
+}
+
+// Tokens that have nothing to do with one another.
+std::vector<WorkloadBatch> token_batches(const TextConfig& c, std::uint32_t seed, int count) {
+  Mulberry r(seed);
+  std::vector<WorkloadBatch> out(static_cast<std::size_t>(count));
+  for (WorkloadBatch& b : out) {
+    for (std::int64_t row = 0; row < c.batch; ++row) {
+      std::vector<std::int32_t> tokens;
+      for (std::int64_t i = 0; i <= c.context; ++i) {
+        tokens.push_back(
+            static_cast<std::int32_t>(std::floor(r.next() * static_cast<double>(c.vocabulary))));
+      }
+      b.x_index.insert(b.x_index.end(), tokens.begin(), tokens.end() - 1);
+      b.y_index.insert(b.y_index.end(), tokens.begin() + 1, tokens.end());
     }
   }
   return out;
@@ -244,6 +265,7 @@ StepResult WorkloadRun::step(std::int64_t t) {
 }
 
 std::vector<std::string> workload_names() { return {"W1", "W2", "W2g", "W3", "W3c"}; }
+std::vector<std::string> large_workload_names() { return {"W6"}; }
 std::vector<std::string> operation_names() { return {"W4", "W4l", "W5"}; }
 
 WorkloadRun open_workload(const std::string& name, const std::string& device,
@@ -261,11 +283,22 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
          .device = device},
         std::move(initial), sine_batches(), 200);
   }
-  if (name == "W2" || name == "W2g") {
+  if (name == "W2" || name == "W2g" || name == "W6") {
     TextConfig config;
-    config.gelu = name == "W2g";
+    const bool large = name == "W6";
+    if (large) {
+      config = {.vocabulary = 50304,
+                .context = 1024,
+                .width = 768,
+                .heads = 12,
+                .layers = 12,
+                .hidden = 3072,
+                .batch = 8,
+                .approximate = true};
+    }
+    config.gelu = name != "W2";
     TextModel model(config);
-    auto initial = initial_values(model, 2, [](const std::string& n) {
+    auto initial = initial_values(model, large ? 6 : 2, [](const std::string& n) {
       return decays(n) ? std::optional(0.02 * std::sqrt(3.0)) : std::nullopt;
     });
     const Shape shape{config.batch, config.context};
@@ -275,7 +308,8 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
          .optimizer =
              AdamW{.lr = 3e-4, .weight_decay = 0.1, .eps_on_uncorrected = uncorrected_epsilon},
          .device = device},
-        std::move(initial), text_batches(config), 30);
+        std::move(initial), large ? token_batches(config, 6002, 4) : text_batches(config),
+        large ? 5 : 30);
   }
   if (name == "W3") {
     DigitMlp model;
@@ -306,7 +340,8 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
         std::move(initial), digit_batches(64, 3003), 20);
   }
   throw ValueError(fmt::format("There is no training workload `{}`; there are {}.", name,
-                               fmt::join(workload_names(), ", ")));
+                               fmt::join(workload_names(), ", ")) +
+                   " W6 is for large GPUs.");
 }
 
 namespace {
@@ -348,8 +383,8 @@ OperationRun operation(const std::string& name, const std::string& device,
   run.plan = held->program->plan();
   if (held->program->executable()) {
     run.device_seconds = [held] {
-      const std::vector<double> kernels = held->program->executable()->profile({}, held->states);
-      return std::accumulate(kernels.begin(), kernels.end(), 0.0);
+      constexpr int repeats = 10;
+      return held->program->executable()->seconds(held->states, repeats) / repeats;
     };
   }
   run.check = [held] {

@@ -55,6 +55,8 @@ struct WorkloadRun {
 
 /// Names of the training workloads: W1, W2, W2g, W3, W3c.
 std::vector<std::string> workload_names();
+/// Those that take a large GPU: W6, a transformer of 124 million parameters.
+std::vector<std::string> large_workload_names();
 /// Compiles a workload. `uncorrected_epsilon` selects the convention of Adam that adds epsilon to
 /// the uncorrected root. Throws ValueError for an unknown name, and what `compile` throws.
 WorkloadRun open_workload(const std::string& name, const std::string& device,
@@ -66,7 +68,7 @@ struct OperationRun {
   std::int64_t flops = 0;     ///< of one run
   std::int64_t bytes = 0;     ///< that one run must move
   std::function<void()> run;  ///< runs once, waits, reads the result
-  /// Runs once; seconds that the device spends in its kernels. Empty for the reference.
+  /// Runs some times back to back; seconds that the device spends on one. Empty for the reference.
   std::function<double()> device_seconds;
   /// What the device runs; null for the reference.
   const Plan* plan = nullptr;

@@ -88,14 +88,17 @@ double seconds_like_cost(const Problem& problem, const Tile& tile, const Target&
   const double share = std::ceil(static_cast<double>(groups) / units);
   const std::int64_t resident = std::max<std::int64_t>(
       1, std::min({costs.resident / tile.threads,
-                   costs.registers / (tile.threads * (tile.tm * tile.tn + 56)),
+                   costs.registers / (tile.threads * (2 * tile.tm * tile.tn + 40)),
                    4 * target.workgroup_bytes / workgroup_bytes(tile)}));
   const double held = std::min(share, static_cast<double>(resident));
   const double alone =
       of_step + costs.barrier +
       (tile.stages ? std::max(0.0, costs.latency - of_step) : costs.latency + costs.barrier);
   const double together = std::max(alone, of_step * warps * held / 4);
-  double total = costs.pass + std::ceil(share / held) * static_cast<double>(steps) * together;
+  // Of a few waves the last one is felt, full or not.
+  constexpr double few_waves = 4;
+  const double waves = share / held < few_waves ? std::ceil(share / held) : share / held;
+  double total = costs.pass + waves * static_cast<double>(steps) * together;
   const auto outputs = static_cast<double>(problem.rows() * problem.columns() * problem.batches());
   total += outputs * 4 * static_cast<double>(tile.splits) / (costs.bytes * units);
   if (tile.splits > 1) {

@@ -89,10 +89,14 @@ RowLayout with_parts(RowLayout layout, const Kernel& kernel, const FlatNest& fla
   for (const FlatNest::Columns& columns : flat.stages) longest = std::max(longest, columns.count);
   const std::int64_t units = target.cpu ? std::max(target.units, 1) : std::max(target.units, 64);
   const std::int64_t groups = ceil_div(flat.rows, layout.rows);
-  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);  // columns worth a workgroup
-  if (groups < 2 * units && longest >= 2 * least && !has_shared_stores(kernel)) {
+  // Columns worth a workgroup, and columns of a row worth a second pass.
+  const std::int64_t least = layout.lanes * (target.cpu ? 16384 : 8);
+  const std::int64_t enough = target.cpu ? 2 * least : layout.lanes * 64;
+  if (groups < 2 * units && longest >= enough && !has_shared_stores(kernel)) {
+    // Few long rows: as many workgroups as hide the latency of memory.
+    const std::int64_t wanted = longest >= layout.lanes * 1024 ? 4 * units : 2 * units;
     const std::int64_t parts =
-        std::min({ceil_div(2 * units, groups), longest / least, std::int64_t{256}});
+        std::min({ceil_div(wanted, groups), longest / least, std::int64_t{512}});
     if (takes_scratch(kernel, flat, parts, target)) layout.parts = parts;
   }
   return layout;
@@ -108,10 +112,17 @@ RowLayout first_layout(const Kernel& kernel, const FlatNest& flat, const Target&
     layout.lanes = 1;
     layout.rows = std::min<std::int64_t>(16, flat.rows);
   } else if (layout.columns) {
-    layout.rows = std::min<std::int64_t>(32, power_at_least(flat.rows));
+    // Eight neighbours read whole sectors of memory; more of them where there are rows for all.
+    const std::int64_t together = flat.rows >= 32 * std::max(target.units, 64) ? 32 : 8;
+    layout.rows = std::min(together, power_at_least(flat.rows));
     layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 8, 1, most / layout.rows);
   } else {
     layout.lanes = std::clamp<std::int64_t>(power_at_least(longest) / 4, 1, most);
+    if (flat.rows >= 2 * std::max(target.units, 64)) {
+      // Many rows keep the device busy: longer turns of fewer invocations combine less.
+      layout.lanes =
+          std::min(layout.lanes, std::max<std::int64_t>(64, power_at_least(longest) / 16));
+    }
     const std::int64_t together = std::max<std::int64_t>(1, 64 / layout.lanes);
     layout.rows = std::min(together, power_at_least(flat.rows));
   }
@@ -162,6 +173,15 @@ std::vector<RowLayout> row_layouts(const Kernel& kernel, const FlatNest& flat,
     }
     add(other);
     add(with_parts(other, kernel, flat, target));
+  }
+  if (first.columns) {
+    for (const std::int64_t rows : {8, 16, 32}) {
+      RowLayout other = whole;
+      other.rows = std::min(rows, power_at_least(flat.rows));
+      other.lanes = most / other.rows;
+      add(other);
+      add(with_parts(other, kernel, flat, target));
+    }
   }
   RowLayout turned = whole;
   turned.columns = !whole.columns;

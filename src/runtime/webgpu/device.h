@@ -90,15 +90,8 @@ class WebGpuDevice final : public Device {
   Winners winners_;
 };
 
-/// An executable that can be timed as a whole.
-class TimedExecutable : public Executable {
- public:
-  /// Seconds that the device spends on `repeats` runs back to back, without inputs.
-  virtual double seconds(std::span<DeviceBuffer* const> states, int repeats) = 0;
-};
-
 /// Makes `plan` ready to run. Throws DeviceError, with the text of a kernel that does not compile.
-std::unique_ptr<TimedExecutable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
-                                      const Plan& plan, const wgsl::Renderer& renderer);
+std::unique_ptr<Executable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
+                                 const Plan& plan, const wgsl::Renderer& renderer);
 
 }  // namespace tensorgrad::webgpu

@@ -91,7 +91,7 @@ class WebGpuCompletion final : public Completion {
   bool mapped_ = false;
 };
 
-class WebGpuExecutable final : public TimedExecutable {
+class WebGpuExecutable final : public Executable {
  public:
   WebGpuExecutable(std::shared_ptr<Context> context, const wgsl::Target& target, const Plan& plan,
                    const wgsl::Renderer& renderer)
@@ -466,8 +466,8 @@ class WebGpuExecutable final : public TimedExecutable {
 
 }  // namespace
 
-std::unique_ptr<TimedExecutable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
-                                      const Plan& plan, const wgsl::Renderer& renderer) {
+std::unique_ptr<Executable> load(std::shared_ptr<Context> context, const wgsl::Target& target,
+                                 const Plan& plan, const wgsl::Renderer& renderer) {
   return std::make_unique<WebGpuExecutable>(std::move(context), target, plan, renderer);
 }
 
