@@ -101,6 +101,13 @@ std::optional<kernel::Matmul> matmul_of(const DotAttr& d, const Tensor& a, const
     if (k.extent < shortest_inner || segments > most_segments) return std::nullopt;
   }
   batch = merged(batch);
+  // Backends take no operand that runs backwards.
+  const auto runs_backwards = [](const Dim& x) { return x.lhs < 0 || x.rhs < 0 || x.out < 0; };
+  if (runs_backwards(m) || runs_backwards(n) ||
+      std::any_of(depth.begin(), depth.end(), runs_backwards) ||
+      std::any_of(batch.begin(), batch.end(), runs_backwards)) {
+    return std::nullopt;
+  }
   const auto unit = [](std::int64_t extent, std::int64_t stride) {
     return extent <= 1 || stride == 1;
   };
@@ -145,9 +152,9 @@ std::vector<int> span_axes(std::size_t from, std::size_t count) {
   return out;
 }
 
-// Leaves and results of non-views will be stored, dense.
+// Leaves and results of non-views will be stored, dense. Numbers are made where they are used.
 std::optional<Location> will_be_stored(const Node& n) {
-  if (lowering_as<LowerView>(n)) return std::nullopt;
+  if (lowering_as<LowerView>(n) || lowering_as<LowerGenerate>(n)) return std::nullopt;
   return dense(0, 0, n.type.shape);
 }
 
@@ -307,6 +314,7 @@ Prepared prepare_contractions(Graph& graph) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {
         const auto s = dense_access(t, locate);
+        if (lowering_as<LowerGenerate>(t.node())) t = prim::identity(t);
         force(s ? s->first : &t.node());
       }
       return keep();

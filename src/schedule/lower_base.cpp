@@ -15,7 +15,16 @@ using kernel::IndexNode;
 using kernel::Kernel;
 
 LoweringBase::LoweringBase(const State& s, const std::vector<int>& ids) : s_(s), ids_(ids) {
-  for (int i : ids_) member_[&item(i).value.node()] = i;
+  // Who reads what a copy copies reads the original.
+  for (int i : ids_) {
+    if (!is_copy(i)) member_[&item(i).value.node()] = i;
+  }
+}
+
+bool LoweringBase::is_copy(int i) const {
+  const auto at = s_.locations.find(&item(i).value.node());
+  return at != s_.locations.end() &&
+         (at->second.buffer != item(i).dest.buffer || at->second.offset != item(i).dest.offset);
 }
 
 bool LoweringBase::has(ItemKind kind) const {
@@ -46,10 +55,7 @@ int LoweringBase::add_loop(std::int64_t extent) {
 
 Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& index) const {
   const Node& n = item(i).value.node();
-  const auto at = s_.locations.find(&n);
-  if (at != s_.locations.end() && at->second.buffer != item(i).dest.buffer) {
-    return puller.load(at->second, n.type.dtype, index, {});  // a copy
-  }
+  if (is_copy(i)) return puller.load(s_.locations.at(&n), n.type.dtype, index, {});
   return puller.compute(n, index, {});
 }
 

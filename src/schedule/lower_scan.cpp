@@ -47,7 +47,7 @@ class PassLowering : public LoweringBase {
                         ((item(i).kind == ItemKind::map && !lowering_as<LowerScan>(n)) ||
                          (item(i).kind == ItemKind::scan && n.attrs == model.attrs));
       if (!fits) throw Unfit{"scans that do not run together"};
-      if (item(i).kind == ItemKind::map) inlined.insert(&n);
+      if (item(i).kind == ItemKind::map && !is_copy(i)) inlined.insert(&n);
     }
     std::map<int, Expr> running;
     Puller puller(

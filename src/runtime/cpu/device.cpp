@@ -56,7 +56,13 @@ bool is_set(const char* name) {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : pool_(std::make_shared<ThreadPool>(threads)) {}
+  explicit CpuDevice(const OpenOptions& options)
+      : jit_(options.caches ? DiskCache::folder_from_environment() : std::filesystem::path(),
+             options.optimises),
+        pool_(std::make_shared<ThreadPool>(options.threads)),
+        compile_threads_(options.compile_threads > 0 ? options.compile_threads
+                                                     : hardware_threads()),
+        poisons_(options.poisons) {}
   DeviceInfo info() const override {
     const Processor& processor = jit_.processor();
     const std::string vectors = processor.vector_bits == 512   ? "AVX-512"
@@ -73,7 +79,7 @@ class CpuDevice final : public Device {
              {"threads in use", std::to_string(pool_->threads())}}};
   }
   std::unique_ptr<Executable> load(const Plan& plan) override {
-    return cpu::load(jit_, plan, hardware_threads(), pool_, poisons_);
+    return cpu::load(jit_, plan, compile_threads_, pool_, poisons_);
   }
   Target target() const override { return {}; }
   std::unique_ptr<DeviceBuffer> allocate(DType dtype, std::int64_t elements) override {
@@ -82,9 +88,10 @@ class CpuDevice final : public Device {
   }
 
  private:
-  Jit jit_{DiskCache::folder_from_environment()};
+  Jit jit_;
   std::shared_ptr<ThreadPool> pool_;
-  bool poisons_ = is_set("TENSORGRAD_POISON");
+  int compile_threads_;
+  bool poisons_;
 };
 
 }  // namespace
@@ -114,6 +121,12 @@ std::string unavailable() { return ""; }
 
 std::shared_ptr<Device> open() { return open(program_threads()); }
 
-std::shared_ptr<Device> open(int threads) { return std::make_shared<CpuDevice>(threads); }
+std::shared_ptr<Device> open(int threads) {
+  return open({.threads = threads, .poisons = is_set("TENSORGRAD_POISON")});
+}
+
+std::shared_ptr<Device> open(const OpenOptions& options) {
+  return std::make_shared<CpuDevice>(options);
+}
 
 }  // namespace tensorgrad::cpu

@@ -18,6 +18,15 @@ std::string unavailable();
 std::shared_ptr<Device> open();
 /// The same with `threads` threads that run programs, the caller's included.
 std::shared_ptr<Device> open(int threads);
+/// What tests choose for a device of their own.
+struct OpenOptions {
+  int threads = 1;
+  int compile_threads = 0;  ///< 0: all there are
+  bool optimises = true;    ///< see Jit
+  bool caches = true;       ///< on disk, as TENSORGRAD_CACHE says
+  bool poisons = false;
+};
+std::shared_ptr<Device> open(const OpenOptions& options);
 
 /// Device memory, which is host memory here.
 class Buffer final : public DeviceBuffer {

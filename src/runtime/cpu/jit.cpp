@@ -44,7 +44,8 @@ T expect(llvm::Expected<T> value, const std::string& kernel) {
 /// What of LLVM's -O3 matters to loops over arrays that were written with care: there is nothing to
 /// inline but the math helpers, and loops are unrolled by the vectoriser alone, short ones fully.
 /// It makes the same code as -O3 in half of the time.
-std::string pass_pipeline() {
+std::string pass_pipeline(bool optimises) {
+  if (!optimises) return "always-inline";
   // Run by name, the pass would end the process where one iteration leaves something to combine.
   constexpr std::string_view combine = "instcombine<no-verify-fixpoint>";
   return fmt::format(
@@ -61,8 +62,9 @@ std::string pass_pipeline() {
 /// Everything that compiling one module needs; LLVM contexts are not shared between threads.
 class Compiler {
  public:
-  Compiler(const llvm::orc::JITTargetMachineBuilder& target, int vector_bits, const Source& source)
-      : source_(source), vector_bits_(vector_bits) {
+  Compiler(const llvm::orc::JITTargetMachineBuilder& target, int vector_bits, const Source& source,
+           const std::string& passes)
+      : source_(source), vector_bits_(vector_bits), passes_(passes) {
     llvm::orc::JITTargetMachineBuilder builder = target;
     machine_ = expect(builder.createTargetMachine(), source.name);
     llvm::SMDiagnostic problem;
@@ -103,7 +105,7 @@ class Compiler {
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, components, modules);
     llvm::ModulePassManager pipeline;
-    if (auto error = passes.parsePassPipeline(pipeline, pass_pipeline())) {
+    if (auto error = passes.parsePassPipeline(pipeline, passes_)) {
       fail(source_.name, llvm::toString(std::move(error)));
     }
     pipeline.run(*module_, modules);
@@ -131,6 +133,7 @@ class Compiler {
  private:
   const Source& source_;
   int vector_bits_;
+  const std::string& passes_;
   llvm::LLVMContext context_;
   std::unique_ptr<llvm::TargetMachine> machine_;
   std::unique_ptr<llvm::Module> module_;
@@ -162,7 +165,7 @@ class LinkedCode final : public Code {
   Entry entry_;
 };
 
-llvm::orc::JITTargetMachineBuilder detect_target() {
+llvm::orc::JITTargetMachineBuilder detect_target(bool optimises) {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
@@ -173,7 +176,8 @@ llvm::orc::JITTargetMachineBuilder detect_target() {
     throw DeviceError("The CPU backend cannot tell what processor this is: " +
                       llvm::toString(target.takeError()));
   }
-  target->setCodeGenOptLevel(llvm::CodeGenOptLevel::Aggressive);
+  target->setCodeGenOptLevel(optimises ? llvm::CodeGenOptLevel::Aggressive
+                                       : llvm::CodeGenOptLevel::None);
   return std::move(*target);
 }
 
@@ -190,12 +194,15 @@ int preferred_vector_bits() {
 
 class Jit::State {
  public:
-  explicit State(const std::filesystem::path& folder)
-      : target(detect_target()), linker(std::make_shared<Linker>()), disk(folder) {
+  State(const std::filesystem::path& folder, bool optimises)
+      : target(detect_target(optimises)),
+        passes(pass_pipeline(optimises)),
+        linker(std::make_shared<Linker>()),
+        disk(folder) {
     processor = {llvm::sys::getHostCPUName().str(), preferred_vector_bits(), LLVM_VERSION_STRING};
-    compiler = fmt::format(
-        "cpu LLVM {} {} {} {} {} {}\n", LLVM_VERSION_STRING, target.getTargetTriple().str(),
-        target.getCPU(), target.getFeatures().getString(), processor.vector_bits, pass_pipeline());
+    compiler = fmt::format("cpu LLVM {} {} {} {} {} {}\n", LLVM_VERSION_STRING,
+                           target.getTargetTriple().str(), target.getCPU(),
+                           target.getFeatures().getString(), processor.vector_bits, passes);
     auto jit = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(target).create();
     if (!jit) {
       throw DeviceError("The CPU backend cannot start LLVM's JIT: " +
@@ -219,7 +226,7 @@ class Jit::State {
         // Not what this JIT writes: compiled anew and replaced below.
       }
     }
-    Compiler module(target, processor.vector_bits, source);
+    Compiler module(target, processor.vector_bits, source, passes);
     module.optimise();
     llvm::SmallVector<char, 0> object = module.emit(llvm::CodeGenFileType::ObjectFile);
     disk.put(key, std::as_bytes(std::span(object.data(), object.size())));
@@ -261,6 +268,7 @@ class Jit::State {
   }
 
   llvm::orc::JITTargetMachineBuilder target;
+  std::string passes;
   Processor processor;
   std::shared_ptr<Linker> linker;
   DiskCache disk;
@@ -270,7 +278,8 @@ class Jit::State {
   std::unordered_map<std::string, std::shared_ptr<const Code>> cache;
 };
 
-Jit::Jit(const std::filesystem::path& cache) : state_(std::make_unique<State>(cache)) {}
+Jit::Jit(const std::filesystem::path& cache, bool optimises)
+    : state_(std::make_unique<State>(cache, optimises)) {}
 Jit::~Jit() = default;
 
 const Processor& Jit::processor() const { return state_->processor; }
@@ -327,13 +336,13 @@ std::vector<std::shared_ptr<const Code>> Jit::compile(std::span<const Source> so
 }
 
 std::string Jit::optimised(const Source& source) const {
-  Compiler compiler(state_->target, state_->processor.vector_bits, source);
+  Compiler compiler(state_->target, state_->processor.vector_bits, source, state_->passes);
   compiler.optimise();
   return compiler.text();
 }
 
 std::string Jit::assembly(const Source& source) const {
-  Compiler compiler(state_->target, state_->processor.vector_bits, source);
+  Compiler compiler(state_->target, state_->processor.vector_bits, source, state_->passes);
   compiler.optimise();
   const auto bytes = compiler.emit(llvm::CodeGenFileType::AssemblyFile);
   return {bytes.begin(), bytes.end()};

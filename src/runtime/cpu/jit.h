@@ -47,8 +47,9 @@ class Jit {
   static constexpr std::string_view entry_name = "kernel";
 
   /// Compiled modules are kept in the folder `cache` from one process to the next, or not at all
-  /// without one. Throws DeviceError where LLVM cannot make code for the processor.
-  explicit Jit(const std::filesystem::path& cache = {});
+  /// without one. Without `optimises`, code is made in a fraction of the time and is slow: for
+  /// programs that run once. Throws DeviceError where LLVM cannot make code for the processor.
+  explicit Jit(const std::filesystem::path& cache = {}, bool optimises = true);
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;

@@ -1,0 +1,61 @@
+// What random graphs found, made small.
+#include <gtest/gtest.h>
+
+#include "fuzz/compare.h"
+
+namespace tensorgrad::fuzz {
+namespace {
+
+/// Compares on every usable device, with all passes and without `off`.
+void expect_agreement(const std::vector<Tensor>& outputs,
+                      const std::vector<std::string>& off = {}) {
+  Program program;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    program.graph.outputs.push_back({fmt::format("y{}", i), outputs[i]});
+  }
+  testing::Rng rng(7);
+  for (const Node* n : topological(outputs)) {
+    if (!std::holds_alternative<InputAttr>(n->attrs)) continue;
+    program.graph.inputs.push_back(handle_of(*n));
+    program.inputs.push_back(testing::draw(n->type, -2, 2, rng));
+  }
+  for (const Backend& backend : backends()) {
+    if (!backend.unavailable().empty()) continue;
+    const auto device = open_device(backend.name);
+    for (const auto& passes : {std::vector<std::string>{}, off}) {
+      const auto difference = compare(program, {device, device->target(), passes});
+      EXPECT_FALSE(difference) << backend.name << ": " << difference->what;
+    }
+  }
+}
+
+Tensor input(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
+  return prim::input(InputRole::input, name, {shape, dtype});
+}
+
+TEST(FoundByRandomGraphs, AnInputIsAnOutputBesideAnotherUse) {
+  const Tensor x = input("x", {2, 3}), y = input("y", {2, 3});
+  expect_agreement({prim::mul(x, y), x});
+}
+
+TEST(FoundByRandomGraphs, NumbersThatAreMadeAreSortedAndConvolved) {
+  const Tensor ramp = prim::iota({7, 3}, 0, DType::u32);
+  const ConvAttr plain{{1}, {0}, {0}, {1}, 1, {}, {}};
+  expect_agreement(
+      {prim::argsort(ramp, 0), prim::sort(prim::iota({5}, 0, DType::f32), 0, true),
+       prim::conv(input("x", {1, 1, 4}), prim::full({1, 1, 2}, 0.5, DType::f32), plain),
+       prim::conv(prim::iota({1, 1, 4}, 2, DType::f32), input("w", {1, 1, 2}), plain)},
+      {"simplify"});
+}
+
+TEST(FoundByRandomGraphs, AnOperandOfAContractionRunsBackwards) {
+  const Tensor a = input("a", {5, 8}), b = input("b", {8, 1}), c = input("c", {8, 20});
+  const DotAttr product{{}, {}, {1}, {0}};
+  expect_agreement({prim::dot_general(a, prim::flip(b, {0}), product),
+                    prim::dot_general(prim::flip(a, {0}), c, product),
+                    prim::dot_general(prim::flip(a, {1}), prim::flip(c, {0, 1}), product)},
+                   {"thin_products"});
+}
+
+}  // namespace
+}  // namespace tensorgrad::fuzz
