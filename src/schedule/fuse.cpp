@@ -48,6 +48,11 @@ class Merging {
 
   bool operator()(int a, int b) {
     std::vector<int> list = joined(s_, a, b);
+    // What has no elements has no rows that others could share.
+    if (std::any_of(list.begin(), list.end(),
+                    [&](int i) { return item(s_, i).value.size() == 0; })) {
+      return false;
+    }
     if (unfit_.contains(list) || s_.path_through_others(a, b) || s_.path_through_others(b, a)) {
       return false;
     }

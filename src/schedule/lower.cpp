@@ -94,6 +94,9 @@ class GroupLowering : public LoweringBase {
             for (Index x : index) {
               const IndexNode& node = pool.node(x);
               if (node.kind == IndexNode::Kind::loop) {
+                // A part, or padding around it, is not walked in step.
+                bare = bare && space.dims[static_cast<std::size_t>(node.var)] ==
+                                   n.type.shape[use.dims.size()];
                 use.dims.push_back(node.var);
               } else {
                 bare = bare && node.kind == IndexNode::Kind::sum && node.terms.empty() &&

@@ -21,12 +21,6 @@ LoweringBase::LoweringBase(const State& s, const std::vector<int>& ids) : s_(s),
   }
 }
 
-bool LoweringBase::is_copy(int i) const {
-  const auto at = s_.locations.find(&item(i).value.node());
-  return at != s_.locations.end() &&
-         (at->second.buffer != item(i).dest.buffer || at->second.offset != item(i).dest.offset);
-}
-
 bool LoweringBase::has(ItemKind kind) const {
   return std::any_of(ids_.begin(), ids_.end(), [&](int i) { return item(i).kind == kind; });
 }

@@ -25,8 +25,7 @@ class LoweringBase {
  protected:
   const Item& item(int i) const { return s_.items[static_cast<std::size_t>(i)]; }
   bool has(ItemKind kind) const;
-  /// Whether an item only copies what is stored elsewhere.
-  bool is_copy(int i) const;
+  bool is_copy(int i) const { return s_.is_copy(item(i)); }
   std::optional<Location> located(const Node& n) const;
   /// The kernel argument of a plan buffer, marked as read or written.
   int argument(int buffer, bool written = false);

@@ -63,16 +63,18 @@ int State::add_item(Item item) {
   return id;
 }
 
+bool State::is_copy(const Item& item) const {
+  const auto own = locations.find(&item.value.node());
+  return own != locations.end() &&
+         (own->second.buffer != item.dest.buffer || own->second.offset != item.dest.offset);
+}
+
 std::vector<const Node*> State::reads(const Item& item) const {
   std::vector<const Node*> found;
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> pending;
   const Node& root = item.value.node();
-  // An item whose value is stored elsewhere already is a copy of it.
-  const auto own = locations.find(&root);
-  if (own != locations.end() && own->second.buffer != item.dest.buffer) {
-    return {&root};
-  }
+  if (is_copy(item)) return {&root};
   for (const Tensor& o : root.operands) pending.push_back(&o.node());
   while (!pending.empty()) {
     const Node* n = pending.back();

@@ -59,6 +59,8 @@ class State {
   std::vector<std::vector<const Node*>> item_reads;  ///< located nodes that an item loads
 
   bool is_located(const Node& n) const { return locations.contains(&n); }
+  /// Whether an item only copies what is stored elsewhere, be it in the same buffer.
+  bool is_copy(const Item& item) const;
   int add_buffer(PlanBuffer buffer);
   int add_temp(DType dtype, std::int64_t elements);
   /// Appends an item in a group of its own.

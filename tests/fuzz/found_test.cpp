@@ -57,5 +57,34 @@ TEST(FoundByRandomGraphs, AnOperandOfAContractionRunsBackwards) {
                    {"thin_products"});
 }
 
+TEST(FoundByRandomGraphs, ASumIsPaddedOrCutBesideItsRows) {
+  const Tensor total = prim::sum(input("x", {2, 3}), {1});
+  const Tensor wide = prim::broadcast(total, {2, 2, 1, 2}, {3});
+  expect_agreement({prim::pad(wide, {0, 0, 0, 0}, {0, 2, 1, 1}, {0, 0, 0, 0}),
+                    prim::pad(total, {0}, {2}, {0}), prim::slice(total, {0}, {1}, {1})});
+}
+
+TEST(FoundByRandomGraphs, PaddingAroundNothing) {
+  const Tensor nothing =
+      prim::reduce(kernel::Combiner::argmin, input("x", {0, 1}, DType::u32), {1});
+  expect_agreement({prim::pad(prim::cast(nothing, DType::f32), {0}, {4}, {0})});
+}
+
+TEST(FoundByRandomGraphs, AConcatenationOfAConcatenationTwice) {
+  const Tensor a = input("a", {5}), b = input("b", {5});
+  const Tensor ab[] = {a, b};
+  const Tensor once = prim::concat(ab, 0);
+  const Tensor twice[] = {once, once};
+  expect_agreement({prim::map(kernel::Fn::exp, {prim::concat(twice, 0)})}, {"fuse_maps"});
+}
+
+TEST(FoundByRandomGraphs, AttentionOfNoFeatures) {
+  const Tensor q = input("q", {1, 2, 0}), v = input("v", {1, 3, 2});
+  const Tensor k = input("k", {1, 3, 0});
+  using Result = LowerAttention::Result;
+  expect_agreement({prim::attention(Result::out, q, k, v, {}, {0.25, true}),
+                    prim::attention(Result::lse, q, k, v, {}, {0.25, false})});
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz

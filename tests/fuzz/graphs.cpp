@@ -21,9 +21,10 @@ constexpr int most_rank = 5;
 class Generator {
  public:
   Generator(std::uint64_t seed, const GraphOptions& options)
-      : options_(options), rng_(seed * 0x9E3779B97F4A7C15U + 12345) {
-    differentiable_ = chance(options.gradients);
-    special_ = !differentiable_ && chance(options.special_values);
+      : options_(options),
+        rng_(seed * 0x9E3779B97F4A7C15U + 12345),
+        differentiable_(chance(options.gradients)),
+        special_(!differentiable_ && chance(options.special_values)) {
     for (const Op* op : registry()) {
       if ((*op->samples)().empty()) continue;
       if (differentiable_ && std::holds_alternative<NotDifferentiable>(*op->jvp)) continue;
@@ -128,7 +129,8 @@ class Generator {
         prim::input(InputRole::input, fmt::format("x{}", program_.graph.inputs.size()), type);
     program_.graph.inputs.push_back(t);
     program_.inputs.push_back(value);
-    return know(t, std::move(value));
+    know(t, std::move(value));
+    return t;
   }
 
   Tensor leaf(const Type& type) {
@@ -153,10 +155,9 @@ class Generator {
 
   // ---- values, known as the graph grows ----
 
-  const Tensor& know(const Tensor& t, RefArray value) {
+  void know(const Tensor& t, RefArray value) {
     values_.insert_or_assign(&t.node(), std::move(value));
     keep_.push_back(t);
-    return t;
   }
   const RefArray& evaluate(const Tensor& t) {
     if (const auto it = values_.find(&t.node()); it != values_.end()) return it->second;
@@ -496,7 +497,7 @@ class Generator {
       for (const Tensor& o : n->operands) operands.push_back(map.at(&o.node()));
       map[n] = n == &old.node()      ? state
                : n->operands.empty() ? handle_of(*n)
-                                     : remake(*n, std::move(operands));
+                                     : remake(*n, operands);
     }
     for (Named& out : program_.graph.outputs) out.value = map.at(&out.value.node());
     program_.graph.states.push_back(state);
@@ -532,7 +533,7 @@ class Generator {
 
   GraphOptions options_;
   Rng rng_;
-  bool differentiable_ = false, special_ = false;
+  bool differentiable_, special_;
   std::vector<const Op*> ops_;
   std::vector<Tensor> pool_, keep_;
   std::unordered_map<const Node*, RefArray> values_;

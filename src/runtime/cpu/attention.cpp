@@ -150,6 +150,11 @@ struct Rows {
 /// out[m, n] = beta * out + a[m, k] b[k, n], each perhaps stored transposed.
 void product(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
              const Rows& a, const Rows& b, float beta, const Rows& out) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {  // which the library below refuses
+    for (std::int64_t i = 0; beta == 0 && i < m; ++i) std::fill_n(out.row(i), n, 0.0F);
+    return;
+  }
   const auto leading = [](const Rows& x, std::int64_t columns) {
     return std::max(x.stride, columns);
   };
