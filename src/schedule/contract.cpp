@@ -348,6 +348,10 @@ Prepared prepare_contractions(Graph& graph) {
     if (!lowering_as<LowerDot>(n)) return n.operands.empty() ? handle_of(n) : keep();
 
     auto d = n.attr<DotAttr>();
+    // Strides say nothing of a matrix without elements.
+    if (x[0].size() == 0 && numel(n.type.shape) > 0) {
+      return prim::full(n.type.shape, 0, n.type.dtype, n.site);
+    }
     const std::size_t nb = d.lhs_batch.size();
     const std::size_t nk = d.lhs_contract.size();
     const auto copy = [&](std::size_t i, const std::vector<int>& order) {

@@ -78,6 +78,12 @@ TEST(FoundByRandomGraphs, AConcatenationOfAConcatenationTwice) {
   expect_agreement({prim::map(kernel::Fn::exp, {prim::concat(twice, 0)})}, {"fuse_maps"});
 }
 
+TEST(FoundByRandomGraphs, AProductWithoutDepth) {
+  expect_agreement({prim::dot_general(input("a", {2, 0}), input("b", {0, 1}), {{}, {}, {1}, {0}}),
+                    prim::dot_general(input("c", {3, 0}), input("d", {0, 4}), {{}, {}, {1}, {0}})},
+                   {"thin_products"});
+}
+
 TEST(FoundByRandomGraphs, AttentionOfNoFeatures) {
   const Tensor q = input("q", {1, 2, 0}), v = input("v", {1, 3, 2});
   const Tensor k = input("k", {1, 3, 0});
