@@ -101,30 +101,38 @@ bool Init::operator==(const Init& other) const {
   return kind == other.kind && value == other.value && same_values;
 }
 
-void Param::bind(const Tensor& value, std::string as, Site site) {
-  check_fits("bind", "parameter", as.empty() ? name : as, shape, value, site);
-  bound = value;
-  if (!as.empty()) name = std::move(as);
+namespace {
+
+/// Makes a parameter or a buffer stand for `value`.
+template <class T>
+void bind_to(T& held, const char* what, const Tensor& value, std::string as, const Site& site) {
+  check_fits("bind", what, as.empty() ? held.name : as, held.shape, value, site);
+  held.bound = value;
+  if (!as.empty()) held.name = std::move(as);
 }
 
-Tensor Param::initial_value(std::uint64_t seed, std::string_view as, Site site) const {
+template <class T>
+Tensor initial_value_of(const T& held, std::uint64_t seed, std::string_view as, const Site& site) {
   const SiteScope scope(site);
-  return init.make(shape, random::fold_in(random::key(seed), hash32(as)), site);
+  return held.init.make(held.shape, random::fold_in(random::key(seed), hash32(as)), site);
 }
 
+}  // namespace
+
+void Param::bind(const Tensor& value, std::string as, Site site) {
+  bind_to(*this, "parameter", value, std::move(as), site);
+}
+Tensor Param::initial_value(std::uint64_t seed, std::string_view as, Site site) const {
+  return initial_value_of(*this, seed, as, site);
+}
 Tensor Param::tensor() const { return bound.defined() ? bound : initial_value(0, name); }
 
 void Buffer::bind(const Tensor& value, std::string as, Site site) {
-  check_fits("bind", "buffer", as.empty() ? name : as, shape, value, site);
-  bound = value;
-  if (!as.empty()) name = std::move(as);
+  bind_to(*this, "buffer", value, std::move(as), site);
 }
-
 Tensor Buffer::initial_value(std::uint64_t seed, std::string_view as, Site site) const {
-  const SiteScope scope(site);
-  return init.make(shape, random::fold_in(random::key(seed), hash32(as)), site);
+  return initial_value_of(*this, seed, as, site);
 }
-
 Tensor Buffer::tensor() const { return bound.defined() ? bound : initial_value(0, name); }
 
 Tensor assign(const Buffer& buffer, const Tensor& value, const Tensor& result, Site site) {

@@ -1,6 +1,8 @@
 // Runs a kernel's loop nest on vectors of this process.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 
 #include "codegen/llvm/render.h"
 #include "kernel/kernel.h"
+#include "random_values.h"
 #include "runtime/cpu/jit.h"
 
 namespace tensorgrad {
@@ -29,6 +32,16 @@ inline void run_kernel(const kernel::Kernel& kernel, const std::vector<void*>& a
   const auto code = test_jit().compile({&source, 1}, 1);
   if (end < 0) end = llvm_ir::split_extent(kernel);
   code.front()->entry()(args.data(), begin, end);
+}
+
+/// Whether optimised code works on vectors of this processor, whole or half.
+inline void expect_vectors(const kernel::Kernel& kernel) {
+  const int lanes = test_jit().processor().vector_bits / 32;
+  if (lanes < 8) return;
+  const std::string text = test_jit().optimised(source_of(kernel));
+  EXPECT_TRUE(text.find("<16 x float>") != std::string::npos ||
+              text.find("<8 x float>") != std::string::npos)
+      << text;
 }
 
 /// A kernel under construction: arguments and loops by number.

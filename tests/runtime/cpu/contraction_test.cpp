@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
+#include "random_values.h"
 #include "runtime/cpu/memory.h"
 
 namespace tensorgrad::cpu {
@@ -16,14 +16,6 @@ namespace {
 using kernel::Access;
 using kernel::Conv;
 using kernel::Matmul;
-
-std::vector<float> random_values(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> result(count);
-  for (float& value : result) value = uniform(random);
-  return result;
-}
 
 /// Elements from offset 0 that an access reaches.
 std::size_t reach(const Access& access, const std::vector<std::int64_t>& extents) {
