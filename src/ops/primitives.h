@@ -3,6 +3,7 @@
 // tensorgrad/ops.h broadcast and promote first.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -164,6 +165,9 @@ Tensor scatter_add(const Tensor& indices, const Tensor& updates, int axis, std::
 /// one shape.
 Tensor threefry(const Tensor& key0, const Tensor& key1, const Tensor& x0, const Tensor& x1,
                 int word, const Site& site = Site::current());
+/// Both words of the block of a key and a counter that are known.
+std::array<std::uint32_t, 2> threefry_words(std::array<std::uint32_t, 2> key,
+                                            std::array<std::uint32_t, 2> counter);
 
 /// Axes 0..rank-1.
 std::vector<int> all_axes(int rank);

@@ -127,6 +127,10 @@ Tensor threefry(const Tensor& key0, const Tensor& key1, const Tensor& x0, const 
                 int word, const Site& site) {
   return make(rows()[0], {key0, key1, x0, x1}, IndexAttr{word}, site);
 }
+std::array<std::uint32_t, 2> threefry_words(std::array<std::uint32_t, 2> key,
+                                            std::array<std::uint32_t, 2> counter) {
+  return threefry_block<std::uint32_t>(NumberWords{}, key, counter);
+}
 
 }  // namespace prim
 }  // namespace tensorgrad

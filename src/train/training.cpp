@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -33,6 +34,35 @@ bool uses(const Graph& graph, const Tensor& leaf) {
   const auto order = graph.order();
   return std::find(order.begin(), order.end(), &leaf.node()) != order.end();
 }
+
+/// The keys of initial values: fold_in(key(seed), hash32(name)), computed here and laid out so that
+/// every device can bind each by itself. Programs then read them, and parameters of one shape and
+/// distribution share their code.
+class InitialKeys {
+ public:
+  InitialKeys(std::uint64_t seed, std::span<const std::string> names, const Site& site)
+      : site_(site) {
+    const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed >> 32),
+                                           static_cast<std::uint32_t>(seed)};
+    std::vector<std::uint32_t> words(names.size() * stride, 0);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto block = prim::threefry_words(key, {0, hash32(names[i])});
+      std::copy(block.begin(), block.end(),
+                words.begin() + static_cast<std::ptrdiff_t>(i * stride));
+    }
+    words_ = array(words, {static_cast<std::int64_t>(words.size())}, site);
+  }
+  /// The key of name `i`.
+  Tensor operator[](std::size_t i) const {
+    const auto from = static_cast<std::int64_t>(i * stride);
+    return prim::slice(words_, {from}, {from + 2}, {1}, site_);
+  }
+
+ private:
+  static constexpr std::size_t stride = 64;  // WebGPU binds at multiples of 256 bytes
+  Tensor words_;
+  Site site_;
+};
 
 std::shared_ptr<const OutputList> output_list(const Graph& graph) {
   auto list = std::make_shared<OutputList>();
@@ -373,17 +403,22 @@ void TrainingCore::set_params(std::span<const ParamValue> values, const Site& si
 }
 
 std::vector<Tensor> TrainingCore::initial_values() const {
+  const std::vector<const Slot*> slots = by_offset();
+  std::vector<std::string> names;
+  for (const Slot* s : slots) names.push_back(s->name);
+  for (const BufferSlot& s : buffer_slots_) names.push_back(s.name);
+  const InitialKeys keys(options_.seed, names, site_);
   std::vector<Tensor> parts;
-  for (const Slot* s : by_offset()) {
+  for (const Slot* s : slots) {
     parts.push_back(
-        prim::reshape(s->param.initial_value(options_.seed, s->name, site_), {s->size}));
+        prim::reshape(s->param.init.make(s->param.shape, keys[parts.size()], site_), {s->size}));
   }
   std::vector<Tensor> initial{prim::concat(parts, 0)};
   if (has_buffers()) {
     parts.clear();
     for (const BufferSlot& s : buffer_slots_) {
-      parts.push_back(
-          prim::reshape(s.buffer.initial_value(options_.seed, s.name, site_), {s.size}));
+      parts.push_back(prim::reshape(
+          s.buffer.init.make(s.buffer.shape, keys[slots.size() + parts.size()], site_), {s.size}));
     }
     initial.push_back(prim::concat(parts, 0));
   }
