@@ -66,7 +66,10 @@ function(tensorgrad_add_web_module name)
   set_target_properties(${name} PROPERTIES SUFFIX .wasm)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE -mexec-model=reactor --no-wasm-opt -Wl,--gc-sections -Wl,--strip-all
-                      -Wl,-z,stack-size=1048576)
+                      -Wl,-z,stack-size=1048576
+                      # The compiler does not hand these on; without them nothing is caught.
+                      -Wl,-mllvm,-wasm-enable-eh -Wl,-mllvm,-exception-model=wasm
+                      -Wl,-mllvm,-wasm-use-legacy-eh=true)
   if(TENSORGRAD_WASM_OPT)
     add_custom_command(TARGET ${name} POST_BUILD
       COMMAND ${TENSORGRAD_WASM_OPT} -Oz --one-caller-inline-max-function-size=20 --enable-exception-handling --enable-bulk-memory
