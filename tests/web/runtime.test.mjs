@@ -143,7 +143,7 @@ describe('runtime', () => {
     };
     await use();
     const start = await tg.counts();
-    for (let i = 0; i < 200; i++) await use();
+    for (let i = 0; i < 1000; i++) await use();
     const end = await tg.counts();
     assert.equal(end.buffers, start.buffers);
     assert.equal(end.objects, start.objects);

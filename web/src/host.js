@@ -32,7 +32,9 @@ export class Host {
     return { description, features, limits, adapter };
   }
   do_counts() {
-    return { ...this.gpu.counts, objects: this.objects.size };
+    let heap = 0;
+    for (const { module } of this.objects.values()) heap += module?.exports.memory.buffer.byteLength ?? 0;
+    return { ...this.gpu.counts, objects: this.objects.size, heap };
   }
   do_lose() {
     this.gpu.device.destroy();

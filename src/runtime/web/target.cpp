@@ -10,7 +10,7 @@
 namespace tensorgrad::web {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // Sets `field` to a limit that the page names, and never above what the type holds.
 template <class T>

@@ -39,8 +39,8 @@ class Instance {
     } catch (const std::exception& error) {
       failed = true;
       const std::string text =
-          nlohmann::json{{"type", type_name(error)}, {"message", error.what()}}.dump(
-              -1, ' ', false, nlohmann::json::error_handler_t::replace);
+          nlohmann::ordered_json{{"type", type_name(error)}, {"message", error.what()}}.dump(
+              -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
       const auto* begin = reinterpret_cast<const std::byte*>(text.data());
       bytes_.assign(begin, begin + text.size());
     }
