@@ -116,7 +116,7 @@ class Generator {
                                                                      : nullptr;
       if (values) {
         for (double& v : a.data) {
-          if (chance(0.15)) v = any_of(*values);
+          if (chance(0.15)) v = kernel::round_to(type.dtype, any_of(*values));
         }
       }
     }
