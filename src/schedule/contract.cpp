@@ -158,6 +158,25 @@ std::optional<Location> will_be_stored(const Node& n) {
   return dense(0, 0, n.type.shape);
 }
 
+// Adds offset and strides of buffer elements at `index`, if loops are all that it is made of.
+bool add_strides(Pool& pool, std::span<const Index> index, const Location& location, Strided& out) {
+  Index flat = pool.number(location.offset);
+  for (std::size_t d = 0; d < index.size(); ++d) {
+    flat = pool.add(flat, pool.mul(index[d], location.strides[d]));
+  }
+  const auto add = [&](const IndexNode& atom, std::int64_t factor) {
+    if (atom.kind != IndexNode::Kind::loop) return false;
+    out.strides[static_cast<std::size_t>(atom.var)] += factor;
+    return true;
+  };
+  const IndexNode& sum = pool.node(flat);
+  if (sum.kind != IndexNode::Kind::sum) return add(sum, 1);
+  out.offset = sum.constant;
+  return std::all_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) {
+    return add(pool.node(Index{term.first}), term.second);
+  });
+}
+
 }  // namespace
 
 std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
@@ -166,9 +185,14 @@ std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
   for (std::size_t d = 0; d < t.shape().size(); ++d) {
     index.push_back(pool.loop(static_cast<int>(d), t.shape()[d]));
   }
+  // What is in memory may be a view of something that is, too, and that strides may reach although
+  // they do not reach the view.
   const Node* n = &t.node();
-  std::optional<Location> location;
-  while (!(location = locate(*n))) {
+  while (true) {
+    if (const std::optional<Location> location = locate(*n)) {
+      Strided out{n, location->buffer, 0, Shape(t.shape().size(), 0)};
+      if (add_strides(pool, index, *location, out)) return out;
+    }
     const auto* view = lowering_as<LowerView>(*n);
     if (!view) return std::nullopt;
     Source s = view->fn(pool, *n, index);
@@ -176,26 +200,6 @@ std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
     index = std::move(s.index);
     n = &n->operand(0).node();
   }
-  Index flat = pool.number(location->offset);
-  for (std::size_t d = 0; d < index.size(); ++d) {
-    flat = pool.add(flat, pool.mul(index[d], location->strides[d]));
-  }
-  Strided out{n, location->buffer, 0, Shape(t.shape().size(), 0)};
-  const IndexNode& sum = pool.node(flat);
-  const auto add = [&](const IndexNode& atom, std::int64_t factor) {
-    if (atom.kind != IndexNode::Kind::loop) return false;
-    out.strides[static_cast<std::size_t>(atom.var)] += factor;
-    return true;
-  };
-  if (sum.kind != IndexNode::Kind::sum) {
-    if (!add(sum, 1)) return std::nullopt;
-    return out;
-  }
-  out.offset = sum.constant;
-  for (auto [atom, factor] : sum.terms) {
-    if (!add(pool.node(Index{atom}), factor)) return std::nullopt;
-  }
-  return out;
 }
 
 std::optional<std::pair<const Node*, std::int64_t>> dense_access(const Tensor& t,

@@ -57,6 +57,26 @@ TEST(FoundByRandomGraphs, AnOperandOfAContractionRunsBackwards) {
                    {"thin_products"});
 }
 
+TEST(FoundByRandomGraphs, ABatchRepeatsBothOperandsOfAProduct) {
+  const auto repeated = [](const Tensor& x) {
+    return prim::broadcast(x, {3, x.dim(0), x.dim(1)}, {1, 2});
+  };
+  const DotAttr product{{0}, {0}, {2}, {1}};
+  expect_agreement(
+      {prim::dot_general(repeated(input("a", {1, 1})), repeated(input("b", {1, 1})), product),
+       prim::dot_general(repeated(input("c", {4, 5})), repeated(input("d", {5, 6})), product)},
+      {"thin_products", "simplify"});
+}
+
+TEST(FoundByRandomGraphs, AnOperandIsReachedPastAViewThatIsStored) {
+  const Tensor stored = prim::broadcast(input("x", {1, 1}), {3, 1, 1}, {1, 2});
+  const Tensor row = prim::reshape(prim::permute(stored, {2, 1, 0}), {3});
+  const Tensor flat = prim::reshape(prim::broadcast(row, {3, 3}, {1}), {9});
+  const Tensor seen = prim::reshape(prim::slice(flat, {1}, {9}, {1}), {1, 2, 4});
+  expect_agreement(
+      {stored, prim::dot_general(input("a", {1, 2, 4}), seen, DotAttr{{1, 2}, {1, 2}, {0}, {0}})});
+}
+
 TEST(FoundByRandomGraphs, ASumIsPaddedOrCutBesideItsRows) {
   const Tensor total = prim::sum(input("x", {2, 3}), {1});
   const Tensor wide = prim::broadcast(total, {2, 2, 1, 2}, {3});

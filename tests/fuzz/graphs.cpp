@@ -26,7 +26,7 @@ class Generator {
         differentiable_(chance(options.gradients)),
         special_(!differentiable_ && chance(options.special_values)) {
     for (const Op* op : registry()) {
-      if ((*op->samples)().empty()) continue;
+      if (!is_drawn(*op)) continue;
       if (differentiable_ && std::holds_alternative<NotDifferentiable>(*op->jvp)) continue;
       ops_.push_back(op);
     }
@@ -553,6 +553,14 @@ BindLeaf bind(const Program& program) {
     values[&program.graph.states[i].node()] = &program.states[i];
   }
   return [values](const Node& leaf) { return *values.at(&leaf); };
+}
+
+bool is_drawn(const Op& op) {
+  using Result = LowerAttention::Result;
+  const auto* attention = std::get_if<LowerAttention>(&*op.lowering);
+  const bool is_gradient =
+      attention && attention->result != Result::out && attention->result != Result::lse;
+  return !is_gradient && !(*op.samples)().empty();
 }
 
 Program random_program(std::uint64_t seed, const GraphOptions& options) {

@@ -16,6 +16,11 @@ struct GraphOptions {
   double special_values = 0.1;  ///< share of the graphs with NaN, infinities and extremes as data
 };
 
+/// Whether random programs apply the op: it has samples, and takes operands that are drawn apart.
+/// The gradients of attention take its results beside its operands; they occur where the schedule
+/// makes them of the derivative of its steps.
+bool is_drawn(const Op& op);
+
 /// A graph and the values of its inputs and states.
 struct Program {
   Graph graph;

@@ -82,13 +82,13 @@ struct MatmulCalls {
   memory::dims loops, lhs_loops, rhs_loops, out_loops;
   memory::dims segments, lhs_segments, rhs_segments;
 
-  /// Makes a call for each point of the batch's first dimension.
-  void unbatch() {
-    loops.push_back(out.batch[0]);
-    lhs_loops.push_back(lhs.access.strides[0]);
-    rhs_loops.push_back(rhs.access.strides[0]);
-    out_loops.push_back(out.access.strides[0]);
-    for (Matrix* matrix : {&lhs, &rhs, &out}) matrix->drop_batch(0);
+  /// Makes a call for each point of a dimension of the batch.
+  void unbatch(std::size_t dimension = 0) {
+    loops.push_back(out.batch[dimension]);
+    lhs_loops.push_back(lhs.access.strides[dimension]);
+    rhs_loops.push_back(rhs.access.strides[dimension]);
+    out_loops.push_back(out.access.strides[dimension]);
+    for (Matrix* matrix : {&lhs, &rhs, &out}) matrix->drop_batch(dimension);
   }
 };
 
@@ -136,6 +136,10 @@ MatmulCalls calls_of(const Matmul& matmul) {
     c.lhs.stack();
     c.out.stack();
     c.rhs.drop_batch(last);
+  }
+  // oneDNN takes no batch of results whose operands are both the same throughout.
+  for (std::size_t d = c.out.batch.size(); d-- > 0;) {
+    if (c.lhs.access.strides[d] == 0 && c.rhs.access.strides[d] == 0) c.unbatch(d);
   }
   return c;
 }
