@@ -21,9 +21,9 @@ namespace {
 using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 
 constexpr std::array pass_names{
-    "simplify",       "match_attention",  "thin_products", "fuse_maps",   "place_parts",
-    "fuse_epilogues", "fuse_rows",        "fuse_siblings", "drop_stores", "split_loops",
-    "collapse_loops", "rebase_arguments", "share_kernels", "reuse_memory"};
+    "simplify",    "match_attention", "merge_contractions", "thin_products", "fuse_maps",
+    "place_parts", "fuse_epilogues",  "fuse_rows",          "fuse_siblings", "drop_stores",
+    "split_loops", "collapse_loops",  "rebase_arguments",   "share_kernels", "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
