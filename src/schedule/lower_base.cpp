@@ -1,6 +1,7 @@
 #include "schedule/lower_base.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernel/visit.h"
 #include "ops/rules.h"
@@ -13,6 +14,23 @@ using kernel::Fn;
 using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;
+
+namespace {
+
+// The first and the last element that an access reaches.
+std::pair<std::int64_t, std::int64_t> range_of(const kernel::Access& access,
+                                               const std::vector<std::int64_t>& extents) {
+  std::int64_t first = access.offset;
+  std::int64_t last = access.offset;
+  const Shape strides = access.strides.empty() ? strides_of(extents) : access.strides;
+  for (std::size_t d = 0; d < extents.size(); ++d) {
+    const std::int64_t reach = (std::max<std::int64_t>(extents[d], 1) - 1) * strides[d];
+    (reach < 0 ? first : last) += reach;
+  }
+  return {first, last};
+}
+
+}  // namespace
 
 LoweringBase::LoweringBase(const State& s, const std::vector<int>& ids) : s_(s), ids_(ids) {
   // Who reads what a copy copies reads the original.
@@ -55,6 +73,7 @@ Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& ind
 
 void LoweringBase::check_overwrites() const {
   const Kernel& k = out_.kernel;
+  check_operands_survive();
   for (std::size_t s = 0; s < k.nest.stages.size(); ++s) {
     for (const kernel::Store& store : k.nest.stages[s].stores) {
       if (!k.args[static_cast<std::size_t>(store.buffer)].read) continue;
@@ -73,6 +92,23 @@ void LoweringBase::check_overwrites() const {
       }
     }
   }
+}
+
+// Blocks of a contraction run in any order: none may overwrite what another still multiplies.
+void LoweringBase::check_operands_survive() const {
+  const Kernel& k = out_.kernel;
+  for_each_access(k, [&](const auto& access, const auto& extents, bool is_written) {
+    if (is_written) return;
+    const auto [first, last] = range_of(access, extents);
+    for (const kernel::Stage& stage : k.nest.stages) {
+      for (const kernel::Store& store : stage.stores) {
+        if (store.buffer != access.buffer) continue;
+        const IndexNode& written = k.pool.node(store.index);
+        if (written.hi < first || last < written.lo) continue;
+        throw Unfit{"an operand is overwritten while it is read"};
+      }
+    }
+  });
 }
 
 // Ranges of two indices do not meet: parts of one buffer.

@@ -36,6 +36,7 @@ class LoweringBase {
   /// A buffer that is both read and written must be read at the element written, before the write;
   /// and what it held before must be meant: that of a state, or a contraction's result. Another
   /// buffer gets its contents from this very kernel, whose loads of a stage run before its stores.
+  /// The operands of a contraction are not overwritten.
   /// Throws Unfit.
   void check_overwrites() const;
 
@@ -47,6 +48,7 @@ class LoweringBase {
   Lowered out_;
 
  private:
+  void check_operands_survive() const;
   bool disjoint(kernel::Index a, kernel::Index b) const;
   std::vector<kernel::ExprNode> loads_of(const kernel::Stage& stage) const;
 };

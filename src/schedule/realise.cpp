@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "kernel/expr.h"
 #include "ops/primitives.h"
@@ -20,6 +21,8 @@ constexpr double cheap_cost = 0.05;
 constexpr double transcendental_cost = 1;
 // Inlining deeper than this is stored instead: expressions are walked by recursion.
 constexpr int depth_limit = 200;
+// Computations of one value that are told apart; more weigh the same.
+constexpr std::size_t most_computations = 32;
 
 bool is_heavy(const Node& n) {
   return lowering_as<LowerReduce>(n) || lowering_as<LowerDot>(n) || lowering_as<LowerConv>(n) ||
@@ -73,6 +76,9 @@ class Realiser {
   }
 
  private:
+  /// What is loaded, and the number of its elements for each element that is computed.
+  using Sources = std::unordered_map<const Node*, double>;
+
   void locate_leaves() {
     const auto add = [&](const Tensor& t, BufferKind kind) {
       PlanBuffer b;
@@ -99,13 +105,13 @@ class Realiser {
   }
 
   // Forwards: what an element of each node costs when everything but leaves and heavy results is
-  // recomputed. Backwards: how many kernels would recompute it.
+  // recomputed, what is loaded twice counted once. Backwards: how often it would be recomputed.
   void choose() {
     for (const Named& o : s_.graph.outputs) need(o.value);
     for (const Tensor& u : s_.graph.updates) {
       if (u.defined()) need(u);
     }
-    std::unordered_map<const Node*, double> cost;
+    std::unordered_map<const Node*, double> cost, arithmetic;
     std::unordered_map<const Node*, int> depth;
     for (const Node* n : s_.order) {
       const bool boundary = s_.is_located(*n) || is_heavy(*n) || stored_.contains(n);
@@ -123,47 +129,78 @@ class Realiser {
       limit_sources(*n);
       double c = lowering_as<LowerMap>(*n) ? (is_cheap(*n) ? cheap_cost : transcendental_cost) : 0;
       int deepest = 0;
-      const double elements = std::max<double>(1, static_cast<double>(numel(n->type.shape)));
       for (const Tensor& o : n->operands) {
-        // A broadcast operand is read (or computed) once for many elements.
-        const double share = std::min(1.0, static_cast<double>(o.size()) / elements);
-        c += cost.at(&o.node()) * std::max(share, 0.02);
+        if (const auto a = arithmetic.find(&o.node()); a != arithmetic.end()) {
+          c += a->second * share(o.node(), *n);
+        }
         deepest = std::max(deepest, depth.at(&o.node()));
       }
+      arithmetic[n] = c;
+      for (const auto& [source, part] : sources_below(*n)) c += load_cost * part;
       cost[n] = c;
       depth[n] = deepest + 1;
       if (depth[n] > depth_limit && lowering_as<LowerMap>(*n)) {
         stored_.insert(n);
+        arithmetic.erase(n);
         cost[n] = load_cost;
         depth[n] = 0;
       }
       // Chains of selects grow with the parts: many parts are stored side by side instead.
       if (lowering_as<LowerConcat>(*n) && n->operands.size() > 2) {
         stored_.insert(n);
+        arithmetic.erase(n);
         cost[n] = load_cost;
       }
     }
-    std::unordered_map<const Node*, int> copies;
+    count_computations(cost);
+    limit_all_sources();
+  }
+
+  // How much of `part` an element of `whole` takes: what is broadcast is read (or computed) once
+  // for many elements.
+  static double share(const Node& part, const Node& whole) {
+    const double elements = std::max<double>(1, static_cast<double>(numel(whole.type.shape)));
+    return std::clamp(static_cast<double>(numel(part.type.shape)) / elements, 0.02, 1.0);
+  }
+
+  // A kernel computes a value once however often it uses it, but again for each view it takes of
+  // it: a computation is a stored consumer and the views on the way to it.
+  void count_computations(const std::unordered_map<const Node*, double>& cost) {
+    using Computations = std::set<std::uint64_t>;
+    std::unordered_map<const Node*, std::uint64_t> position;
+    for (const Node* n : s_.order) position.emplace(n, position.size());
+    std::unordered_map<const Node*, Computations> computations;
     for (auto it = s_.order.rbegin(); it != s_.order.rend(); ++it) {
       const Node* n = *it;
-      int uses = 0;
+      Computations& found = computations[n];
       const auto u = s_.users.find(n);
-      if (u != s_.users.end()) {
-        for (const Node* user : u->second) uses += stored_.contains(user) ? 1 : copies[user];
+      if (u == s_.users.end()) continue;
+      for (const Node* user : u->second) {
+        const std::uint64_t id = position.at(user);
+        if (stored_.contains(user)) {
+          found.insert(id);
+          continue;
+        }
+        for (const std::uint64_t c : computations.at(user)) {
+          found.insert(lowering_as<LowerMap>(*user) ? c : mixed(c, id));
+          if (found.size() >= most_computations) break;
+        }
       }
-      copies[n] = uses;
-      if (stored_.contains(n) || s_.is_located(*n) || uses < 2) continue;
+      if (stored_.contains(n) || s_.is_located(*n) || found.size() < 2) continue;
       if (!lowering_as<LowerMap>(*n) && !lowering_as<LowerIndirect>(*n) &&
           !lowering_as<LowerConcat>(*n)) {
         continue;
       }
       // Recomputing costs (uses - 1) * cost more; storing costs a write and a read for each use.
-      if ((uses - 1) * cost.at(n) > 1 + uses) {
-        stored_.insert(n);
-        copies[n] = uses;
-      }
+      const auto uses = static_cast<double>(found.size());
+      if ((uses - 1) * cost.at(n) > 1 + uses) stored_.insert(n);
     }
-    limit_all_sources();
+  }
+
+  static std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+    std::uint64_t h = (a + 1) * 0x9e3779b97f4a7c15ULL ^ (b + 1) * 0xc2b2ae3d27d4eb4fULL;
+    h ^= h >> 29;
+    return h * 0xbf58476d1ce4e5b9ULL;
   }
 
   // What is stored for other reasons, or for one node's sake, may be one buffer more for another.
@@ -179,14 +216,19 @@ class Realiser {
     } while (stored_.size() > before);
   }
 
-  // What computing an element of `n` in place reads.
-  std::unordered_set<const Node*> sources_below(const Node& n) const {
-    std::unordered_set<const Node*> found;
+  // What computing an element of `n` in place reads, and how much of it.
+  Sources sources_below(const Node& n) const {
+    Sources found;
+    const auto read = [&](const Node* source, double part) {
+      double& most = found[source];
+      most = std::max(most, part);
+    };
     for (const Tensor& o : n.operands) {
+      const double part = share(o.node(), n);
       if (s_.is_located(o.node()) || stored_.contains(&o.node())) {
-        found.insert(&o.node());
+        read(&o.node(), part);
       } else if (const auto at = sources_.find(&o.node()); at != sources_.end()) {
-        found.insert(at->second.begin(), at->second.end());
+        for (const auto& [source, below] : at->second) read(source, part * below);
       }
     }
     return found;
@@ -415,7 +457,7 @@ class Realiser {
   bool fuse_maps_, place_parts_;
   std::unordered_set<std::size_t> placed_updates_;
   std::vector<int> output_buffers_;
-  std::unordered_map<const Node*, std::unordered_set<const Node*>> sources_;
+  std::unordered_map<const Node*, Sources> sources_;
   std::unordered_set<const Node*> parts_placed_;
   std::unordered_set<const Node*> placed_parts_;  ///< results that lie in a concatenation by a view
 };

@@ -7,6 +7,17 @@ namespace tensorgrad::fuzz {
 namespace {
 
 /// Compares on every usable device, with all passes and without `off`.
+void expect_agreement(const Program& program, const std::vector<std::string>& off = {}) {
+  for (const Backend& backend : backends()) {
+    if (!backend.unavailable().empty()) continue;
+    const auto device = open_device(backend.name);
+    for (const auto& passes : {std::vector<std::string>{}, off}) {
+      const auto difference = compare(program, {device, device->target(), passes});
+      EXPECT_FALSE(difference) << backend.name << ": " << difference->what;
+    }
+  }
+}
+
 void expect_agreement(const std::vector<Tensor>& outputs,
                       const std::vector<std::string>& off = {}) {
   Program program;
@@ -19,14 +30,7 @@ void expect_agreement(const std::vector<Tensor>& outputs,
     program.graph.inputs.push_back(handle_of(*n));
     program.inputs.push_back(testing::draw(n->type, -2, 2, rng));
   }
-  for (const Backend& backend : backends()) {
-    if (!backend.unavailable().empty()) continue;
-    const auto device = open_device(backend.name);
-    for (const auto& passes : {std::vector<std::string>{}, off}) {
-      const auto difference = compare(program, {device, device->target(), passes});
-      EXPECT_FALSE(difference) << backend.name << ": " << difference->what;
-    }
-  }
+  expect_agreement(program, off);
 }
 
 Tensor input(const std::string& name, const Shape& shape, DType dtype = DType::f32) {
@@ -110,6 +114,25 @@ TEST(FoundByRandomGraphs, AttentionOfNoFeatures) {
   using Result = LowerAttention::Result;
   expect_agreement({prim::attention(Result::out, q, k, v, {}, {0.25, true}),
                     prim::attention(Result::lse, q, k, v, {}, {0.25, false})});
+}
+
+TEST(FoundByRandomGraphs, AnOperandIsNotOverwrittenByTheEpilogue) {
+  const Tensor w = prim::input(InputRole::state, "w", {{16, 16}, DType::f32});
+  const Tensor s = prim::input(InputRole::state, "s", {{}, DType::f32});
+  Program program;
+  program.graph.inputs = {input("x", {16, 16})};
+  program.graph.states = {w, s};
+  program.graph.updates = {
+      prim::sub(w, prim::dot_general(program.graph.inputs[0], w, {{}, {}, {1}, {0}})),
+      prim::neg(prim::reshape(
+          prim::conv(prim::reshape(s, {1, 1, 1}), prim::full({1, 1, 1}, 2, DType::f32),
+                     ConvAttr{{1}, {0}, {0}, {1}, 1, {}, {}}),
+          {}))};
+  testing::Rng rng(7);
+  program.inputs = {testing::draw(program.graph.inputs[0].node().type, -2, 2, rng)};
+  program.states = {testing::draw(w.node().type, -2, 2, rng),
+                    testing::draw(s.node().type, 1, 2, rng)};
+  expect_agreement(std::move(program));
 }
 
 }  // namespace

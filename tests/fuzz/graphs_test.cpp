@@ -26,7 +26,8 @@ TEST(RandomGraphs, EveryOpWithSamplesOccurs) {
     if (is_drawn(*op)) missing.insert(*op->name);
   }
   for (std::uint64_t seed = 1; seed <= 3000 && !missing.empty(); ++seed) {
-    for (const Node* n : random_program(seed, {}).graph.order()) missing.erase(*n->op->name);
+    const Program program = random_program(seed, {});  // owns the nodes
+    for (const Node* n : program.graph.order()) missing.erase(*n->op->name);
   }
   EXPECT_TRUE(missing.empty()) << *missing.begin() << " and " << missing.size() - 1 << " others";
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,27 @@ TEST(Schedule, AContractionTakesItsEpilogueAndReadsThroughTransposes) {
   const Plan plan = plan_of({x, w, b}, tanh(matmul(x, transpose(w)) + b));
   EXPECT_THAT(names(plan), testing::ElementsAre("contract 32x8x16 + tanh"));
   EXPECT_EQ(plan.arena_bytes, 0) << "the product lies where the result goes";
+}
+
+TEST(Schedule, WhatAKernelComputesOnceIsNotStoredForHowOftenItUsesIt) {
+  const Tensor x = input("x", {64, 16}), w = input("w", {16, 48}), b = input("b", {48});
+  const Tensor v = input("v", {48, 16});
+  const auto loss = [&](const Tensor& up, const Tensor& down) {
+    return sum(square(matmul(gelu(matmul(x, up) + b, {.approximate = true}), down)));
+  };
+  Graph graph;
+  graph.inputs = {x, w, b, v};
+  const auto [by_up, by_down] = grad<0, 1>(loss)(w, v);
+  graph.outputs = {{"up", by_up}, {"down", by_down}};
+  const Plan plan = make_plan(graph, {}, PassOptions());
+  std::set<int> hidden;  // what the kernels touch
+  for (const Dispatch& d : plan.dispatches) {
+    for (const int b : d.buffers) {
+      if (plan.buffers[static_cast<std::size_t>(b)].elements == 64 * 48) hidden.insert(b);
+    }
+  }
+  EXPECT_EQ(hidden.size(), 3U)
+      << "the product, its gelu, and the gradient; neither tanh nor 1 + tanh";
 }
 
 TEST(Schedule, SoftmaxIsOneRowKernel) {
