@@ -132,7 +132,7 @@ TEST(FoundByRandomGraphs, AnOperandIsNotOverwrittenByTheEpilogue) {
   program.inputs = {testing::draw(program.graph.inputs[0].node().type, -2, 2, rng)};
   program.states = {testing::draw(w.node().type, -2, 2, rng),
                     testing::draw(s.node().type, 1, 2, rng)};
-  expect_agreement(std::move(program));
+  expect_agreement(program);
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ TEST(Schedule, WhatAKernelComputesOnceIsNotStoredForHowOftenItUsesIt) {
   const Plan plan = make_plan(graph, {}, PassOptions());
   std::set<int> hidden;  // what the kernels touch
   for (const Dispatch& d : plan.dispatches) {
-    for (const int b : d.buffers) {
-      if (plan.buffers[static_cast<std::size_t>(b)].elements == 64 * 48) hidden.insert(b);
+    for (const int id : d.buffers) {
+      if (plan.buffers[static_cast<std::size_t>(id)].elements == 64 * 48) hidden.insert(id);
     }
   }
   EXPECT_EQ(hidden.size(), 3U)
