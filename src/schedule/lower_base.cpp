@@ -67,7 +67,11 @@ int LoweringBase::add_loop(std::int64_t extent) {
 
 Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& index) const {
   const Node& n = item(i).value.node();
-  if (is_copy(i)) return puller.load(s_.locations.at(&n), n.type.dtype, index, {});
+  if (is_copy(i)) {
+    // What it held before would be read: a kernel's loads run before its stores.
+    if (member_.contains(&n)) throw Unfit{"a copy of what the same kernel computes"};
+    return puller.load(s_.locations.at(&n), n.type.dtype, index, {});
+  }
   return puller.compute(n, index, {});
 }
 

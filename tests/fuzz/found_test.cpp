@@ -135,5 +135,19 @@ TEST(FoundByRandomGraphs, AnOperandIsNotOverwrittenByTheEpilogue) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, AStateBecomesTheSameValuesTwice) {
+  const Tensor s = prim::input(InputRole::state, "s", {{6}, DType::u32});
+  Program program;
+  program.graph.inputs = {input("x", {3})};
+  program.graph.states = {s};
+  const Tensor part = prim::cast(program.graph.inputs[0], DType::u32);
+  const Tensor parts[] = {part, part};
+  program.graph.updates = {prim::concat(parts, 0)};
+  testing::Rng rng(7);
+  program.inputs = {testing::draw(program.graph.inputs[0].node().type, 3, 9, rng)};
+  program.states = {testing::draw(s.node().type, 0, 2, rng)};
+  expect_agreement(program);
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz
