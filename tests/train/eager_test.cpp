@@ -91,6 +91,13 @@ TEST_F(EagerTest, GraphsOfManyNodesRunInParts) {
               ::testing::Pointwise(::testing::FloatNear(1e-5F), old_expected));
 }
 
+// Sanitizers put what they watch between the variables of a frame.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t small_stack = 8U << 20U;
+#else
+constexpr std::size_t small_stack = 1U << 20U;
+#endif
+
 // Runs f on a thread with a stack of 1 MiB.
 void on_small_stack(const std::function<void()>& f) {
   struct Job {
@@ -99,7 +106,7 @@ void on_small_stack(const std::function<void()>& f) {
   } job{f, nullptr};
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 1024 * 1024), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, small_stack), 0);
   pthread_t thread{};
   const auto body = [](void* p) -> void* {
     auto& j = *static_cast<Job*>(p);
