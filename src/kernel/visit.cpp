@@ -1,8 +1,11 @@
 #include "kernel/visit.h"
 
 #include <cstdint>
+#include <optional>
 #include <unordered_set>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace tensorgrad::kernel {
 
@@ -69,6 +72,20 @@ void for_each_part(const Pool& pool, Expr root,
                    const std::function<void(const IndexNode&)>& visit_index,
                    const std::function<void(const ExprNode&)>& visit_expr) {
   for_each_part(pool, Roots{{root}, {}}, visit_index, visit_expr);
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> reach(
+    const Access& access, const std::vector<std::int64_t>& extents) {
+  std::int64_t first = access.offset;
+  std::int64_t last = access.offset;
+  std::int64_t dense = 1;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    if (extents[i] == 0) return std::nullopt;
+    const std::int64_t stride = access.strides.empty() ? dense : access.strides[i];
+    (stride < 0 ? first : last) += (extents[i] - 1) * stride;
+    dense *= extents[i];
+  }
+  return std::pair(first, last);
 }
 
 int result_buffer(const Contraction& contraction) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -81,6 +82,10 @@ void for_each_access(K& kernel, const F& f) {
     visit(s.indices, {s.outer}, {s.length, s.inner}, true);
   }
 }
+
+/// The first and the last element that an access over `extents` reaches; none without elements.
+std::optional<std::pair<std::int64_t, std::int64_t>> reach(
+    const Access& access, const std::vector<std::int64_t>& extents);
 
 /// The buffer of a contraction's result; -1 for the gradients of attention, which are several.
 int result_buffer(const Contraction& contraction);

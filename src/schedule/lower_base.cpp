@@ -1,7 +1,6 @@
 #include "schedule/lower_base.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "kernel/visit.h"
 #include "ops/rules.h"
@@ -14,23 +13,6 @@ using kernel::Fn;
 using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;
-
-namespace {
-
-// The first and the last element that an access reaches.
-std::pair<std::int64_t, std::int64_t> range_of(const kernel::Access& access,
-                                               const std::vector<std::int64_t>& extents) {
-  std::int64_t first = access.offset;
-  std::int64_t last = access.offset;
-  const Shape strides = access.strides.empty() ? strides_of(extents) : access.strides;
-  for (std::size_t d = 0; d < extents.size(); ++d) {
-    const std::int64_t reach = (std::max<std::int64_t>(extents[d], 1) - 1) * strides[d];
-    (reach < 0 ? first : last) += reach;
-  }
-  return {first, last};
-}
-
-}  // namespace
 
 LoweringBase::LoweringBase(const State& s, const std::vector<int>& ids) : s_(s), ids_(ids) {
   // Who reads what a copy copies reads the original.
@@ -102,13 +84,13 @@ void LoweringBase::check_overwrites() const {
 void LoweringBase::check_operands_survive() const {
   const Kernel& k = out_.kernel;
   for_each_access(k, [&](const auto& access, const auto& extents, bool is_written) {
-    if (is_written) return;
-    const auto [first, last] = range_of(access, extents);
+    const auto range = kernel::reach(access, extents);
+    if (is_written || !range) return;
     for (const kernel::Stage& stage : k.nest.stages) {
       for (const kernel::Store& store : stage.stores) {
         if (store.buffer != access.buffer) continue;
         const IndexNode& written = k.pool.node(store.index);
-        if (written.hi < first || last < written.lo) continue;
+        if (written.hi < range->first || range->second < written.lo) continue;
         throw Unfit{"an operand is overwritten while it is read"};
       }
     }

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "kernel/expr.h"
+#include "kernel/hash.h"
 #include "ops/primitives.h"
 #include "ops/rules.h"
 #include "schedule/state.h"
@@ -136,8 +138,7 @@ class Realiser {
         deepest = std::max(deepest, depth.at(&o.node()));
       }
       arithmetic[n] = c;
-      for (const auto& [source, part] : sources_below(*n)) c += load_cost * part;
-      cost[n] = c;
+      cost[n] = c + load_cost * loads(*n);
       depth[n] = deepest + 1;
       if (depth[n] > depth_limit && lowering_as<LowerMap>(*n)) {
         stored_.insert(n);
@@ -156,6 +157,14 @@ class Realiser {
     limit_all_sources();
   }
 
+  // Loads for an element of `n`; summed by size, since the order of pointers differs between runs.
+  double loads(const Node& n) const {
+    std::vector<double> parts;
+    for (const auto& [source, part] : sources_below(n)) parts.push_back(part);
+    std::sort(parts.begin(), parts.end());
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
+  }
+
   // How much of `part` an element of `whole` takes: what is broadcast is read (or computed) once
   // for many elements.
   static double share(const Node& part, const Node& whole) {
@@ -166,8 +175,8 @@ class Realiser {
   // A kernel computes a value once however often it uses it, but again for each view it takes of
   // it: a computation is a stored consumer and the views on the way to it.
   void count_computations(const std::unordered_map<const Node*, double>& cost) {
-    using Computations = std::set<std::uint64_t>;
-    std::unordered_map<const Node*, std::uint64_t> position;
+    using Computations = std::set<std::size_t>;
+    std::unordered_map<const Node*, std::size_t> position;
     for (const Node* n : s_.order) position.emplace(n, position.size());
     std::unordered_map<const Node*, Computations> computations;
     for (auto it = s_.order.rbegin(); it != s_.order.rend(); ++it) {
@@ -176,12 +185,12 @@ class Realiser {
       const auto u = s_.users.find(n);
       if (u == s_.users.end()) continue;
       for (const Node* user : u->second) {
-        const std::uint64_t id = position.at(user);
+        const std::size_t id = position.at(user);
         if (stored_.contains(user)) {
           found.insert(id);
           continue;
         }
-        for (const std::uint64_t c : computations.at(user)) {
+        for (const std::size_t c : computations.at(user)) {
           found.insert(lowering_as<LowerMap>(*user) ? c : mixed(c, id));
           if (found.size() >= most_computations) break;
         }
@@ -197,10 +206,9 @@ class Realiser {
     }
   }
 
-  static std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-    std::uint64_t h = (a + 1) * 0x9e3779b97f4a7c15ULL ^ (b + 1) * 0xc2b2ae3d27d4eb4fULL;
-    h ^= h >> 29;
-    return h * 0xbf58476d1ce4e5b9ULL;
+  static std::size_t mixed(std::size_t computation, std::size_t view) {
+    kernel::mix(computation, view);
+    return computation;
   }
 
   // What is stored for other reasons, or for one node's sake, may be one buffer more for another.

@@ -58,14 +58,9 @@ class Ranges {
     add(buffer, n.lo, n.hi);
   }
   void add(const Access& access, const std::vector<std::int64_t>& extents) {
-    std::int64_t last = access.offset;
-    std::int64_t stride = 1;
-    for (std::size_t i = extents.size(); i-- > 0;) {
-      if (extents[i] == 0) return;
-      last += (extents[i] - 1) * (access.strides.empty() ? stride : access.strides[i]);
-      stride *= extents[i];
+    if (const auto range = kernel::reach(access, extents)) {
+      add(access.buffer, range->first, range->second);
     }
-    add(access.buffer, access.offset, last);
   }
 
   const Kernel& kernel_;
