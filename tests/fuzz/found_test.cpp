@@ -149,5 +149,20 @@ TEST(FoundByRandomGraphs, AStateBecomesTheSameValuesTwice) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, TheLargestProductLessTheLargestIsZero) {
+  Program program;
+  program.graph.inputs = {input("x", {4, 5}), input("y", {4, 5})};
+  const Tensor product = prim::mul(program.graph.inputs[0], program.graph.inputs[1]);
+  const Tensor largest =
+      prim::broadcast(prim::reduce(kernel::Combiner::max, product, {1}), {4, 5}, {0});
+  program.graph.outputs = {
+      {"less", prim::map(kernel::Fn::exp, {prim::sub(product, largest)})},
+      {"plus", prim::map(kernel::Fn::exp, {prim::add(product, prim::neg(largest))})}};
+  testing::Rng rng(7);
+  program.inputs = {testing::draw({{4, 5}, DType::f32}, 1e9, 1e10, rng),
+                    testing::draw({{4, 5}, DType::f32}, 0.5, 1, rng)};
+  expect_agreement(program);
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz

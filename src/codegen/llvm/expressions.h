@@ -77,6 +77,8 @@ class ExpressionRenderer {
   std::string opaque(double infinity);
   std::string operation(int depth, const kernel::ExprNode& node,
                         const std::vector<std::string>& args);
+  /// Whether an operand of a sum is negated.
+  bool subtracts(const kernel::ExprNode& sum) const;
   std::string convert(int depth, DType from, DType to, const std::string& value);
   std::string divide(int depth, bool remainder, DType dtype, const std::string& a,
                      const std::string& b);

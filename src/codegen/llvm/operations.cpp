@@ -1,6 +1,9 @@
 // Renders the scalar operations of kernel::Fn: one instruction or a few each.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "codegen/llvm/expressions.h"
 #include "codegen/llvm/math.h"
 #include "tensorgrad/error.h"
@@ -116,6 +119,12 @@ std::string ExpressionRenderer::combine(int depth, Combiner combiner, DType dtyp
   throw GraphError(fmt::format("combiner {} has no two values to combine", kernel::name(combiner)));
 }
 
+bool ExpressionRenderer::subtracts(const ExprNode& sum) const {
+  return std::any_of(std::begin(sum.args), std::end(sum.args), [&](std::int32_t arg) {
+    return arg >= 0 && kernel_.pool.node(kernel::Expr{arg}).fn == Fn::neg;
+  });
+}
+
 std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
                                           const std::vector<std::string>& args) {
   const DType dtype = kernel_.pool.node(kernel::Expr{node.args[0]}).dtype;
@@ -179,9 +188,12 @@ std::string ExpressionRenderer::operation(int depth, const ExprNode& node,
       return assign(
           fmt::format("xor {} {}, {}", type, args[0], dtype == DType::bool_ ? "true" : "-1"));
     case Fn::add:
-      return binary("add", "fadd contract");
+      return binary("add", subtracts(node) ? "fadd" : "fadd contract");
     case Fn::sub:
-      return binary("sub", "fsub contract");
+      // Not contracted: x*y minus the largest x*y must be 0 there, however the product was rounded
+      // when the largest was found. Contracted it is the product's rounding error, and exp(1000)
+      // for products of 1e10.
+      return binary("sub", "fsub");
     case Fn::mul:
       return binary("mul", "fmul contract");
     case Fn::div:
