@@ -7,25 +7,12 @@
 #include <cmath>
 #include <utility>
 
-#include "codegen/wgsl/contract_text.h"
+#include "codegen/wgsl/attention_text.h"
 
 namespace tensorgrad::wgsl {
 
-using kernel::Access;
 using kernel::Attention;
 using kernel::Kernel;
-
-std::string row_of(std::string_view name, const Access& access, const std::string& row) {
-  const std::int64_t stride = access.strides[access.strides.size() - 2];
-  return fmt::format("{}_base + {} * {}u", name, row, stride);
-}
-
-std::string base_of(const Attention& attention, const Access& access) {
-  const std::vector<std::int64_t> strides(
-      access.strides.begin(),
-      access.strides.begin() + static_cast<std::ptrdiff_t>(attention.batch.size()));
-  return sum(number(access.offset), affine("batch", merged(attention.batch, strides)));
-}
 
 std::string to_string(const AttentionTile& tile) {
   return fmt::format("{}x{} scores, {}x4 a thread", tile.own(), tile.streamed(), tile.rows);

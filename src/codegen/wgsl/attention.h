@@ -12,9 +12,6 @@
 
 namespace tensorgrad::wgsl {
 
-/// Vectors of four that hold `n` numbers.
-constexpr std::int64_t quads(std::int64_t n) { return (n + 3) / 4; }
-
 /// How a workgroup covers a tile of scores: each invocation has `rows` of its own rows (of queries;
 /// of keys in their backward) and four of the rows that stream past, `lanes` invocations share
 /// their own rows.
@@ -23,6 +20,8 @@ struct AttentionTile {
   std::int64_t own() const { return groups * rows; }
   std::int64_t streamed() const { return 4 * lanes; }
   std::int64_t invocations() const { return groups * lanes; }
+  /// Tiles of so many own rows.
+  std::int64_t tiles(std::int64_t count) const { return (count + own() - 1) / own(); }
 };
 /// "32x32 scores, 4x4 a thread".
 std::string to_string(const AttentionTile& tile);
@@ -38,12 +37,5 @@ RenderedKernel render_attention_tiles(const kernel::Kernel& kernel, const Target
 /// Attention by an invocation for each row, which needs no room in workgroup memory.
 RenderedKernel render_attention_rows(const kernel::Kernel& kernel, const Target& target,
                                      const std::vector<bool>& writable);
-
-// ---- text that both share ------------------------------------------------------------------------
-
-/// Where row `row` (WGSL) of an operand begins, with `NAME_base` known.
-std::string row_of(std::string_view name, const kernel::Access& access, const std::string& row);
-/// The value of NAME_base for point `batch` of the batch.
-std::string base_of(const kernel::Attention& attention, const kernel::Access& access);
 
 }  // namespace tensorgrad::wgsl

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "codegen/wgsl/attention.h"
+#include "codegen/wgsl/attention_text.h"
 #include "codegen/wgsl/contract_text.h"
 
 namespace tensorgrad::wgsl {
@@ -67,81 +67,50 @@ class RowRenderer {
   };
 
   /// A pass with an invocation for each of `rows` rows of each point of the batch.
-  class Pass {
+  class Pass : public AttentionPass {
    public:
     Pass(const RowRenderer& owner, std::int64_t rows)
-        : owner_(owner),
-          rows_(rows),
-          builder_(owner.kernel_, owner.target_, owner.writable_, owner.invocations_,
-                   owner.batches_ * tiles()),
-          writer_(builder_.writer()) {
-      writer_.line(fmt::format("let batch = group / {}u;", tiles()));
-      writer_.line(fmt::format("let start = group % {}u * {}u;", tiles(), owner.invocations_));
+        : AttentionPass(owner.kernel_, owner.a_, owner.target_, owner.writable_, owner.invocations_,
+                        owner.batches_ * owner.tiles(rows)),
+          owner_(owner) {
+      line("let batch = group / {}u;", owner.tiles(rows));
+      line("let start = group % {}u * {}u;", owner.tiles(rows), owner.invocations_);
       // Barriers are for all: rows beyond the last compute it once more, and store nothing.
-      writer_.line(fmt::format("let row = min(start + local, {}u);", rows - 1));
-      writer_.line(fmt::format("let live = start + local < {}u;", rows));
-    }
-
-    PassBuilder& builder() { return builder_; }
-    Writer& writer() { return writer_; }
-    void line(const std::string& text) { writer_.line(text); }
-
-    /// Defines `NAME_base`, where the matrix begins for this point of the batch.
-    void base(const char* name, const Access& access) {
-      line(fmt::format("let {}_base = {};", name, base_of(owner_.a_, access)));
-    }
-
-    /// A function that reads four numbers of a row at `at`, zeros beyond its end.
-    std::string four(const char* name, const Access& access, std::int64_t columns) {
-      std::string function = fmt::format("{}_four", name);
-      if (!declared_.insert(function).second) return function;
-      std::string text = fmt::format("fn {}(at: u32, c: u32) -> vec4<f32> {{\n", function);
-      text += "  let i = at + c * 4u;\n";
-      const auto read = [&](int k) {
-        if (k == 0 || columns % 4 == 0) {
-          return fmt::format("b{}[i{}]", access.buffer, k == 0 ? "" : fmt::format(" + {}u", k));
-        }
-        return fmt::format(
-            "select(0f, b{0}[i + select(0u, {1}u, c * 4u + {1}u < {2}u)], "
-            "c * 4u + {1}u < {2}u)",
-            access.buffer, k, columns);
-      };
-      text += fmt::format("  return vec4<f32>({}, {}, {}, {});\n}}\n\n", read(0), read(1), read(2),
-                          read(3));
-      builder_.add_function(text);
-      return function;
+      line("let row = min(start + local, {}u);", rows - 1);
+      line("let live = start + local < {}u;", rows);
     }
 
     /// Declares NAME, the row's numbers.
     void load_row(const char* name, const Access& access, std::int64_t columns) {
       const std::string function = four(name, access, columns);
-      line(fmt::format("let {}_at = {};", name, row_of(name, access, "row")));
-      line(fmt::format("var {}_row: array<vec4<f32>, {}>;", name, quads(columns)));
+      line("let {}_at = {};", name, row_of(name, access, "row"));
+      line("var {}_row: array<vec4<f32>, {}>;", name, quads(columns));
       open_columns(columns);
-      line(fmt::format("{0}_row[c] = {1}({0}_at, c);", name, function));
-      writer_.close();
+      line("{0}_row[c] = {1}({0}_at, c);", name, function);
+      close();
     }
     void zero_row(const char* name, std::int64_t columns) {
-      line(fmt::format("var {}_row: array<vec4<f32>, {}>;", name, quads(columns)));
+      line("var {}_row: array<vec4<f32>, {}>;", name, quads(columns));
     }
     void open_columns(std::int64_t columns) {
-      writer_.open(fmt::format("for (var c = 0u; c < {}u; c++)", quads(columns)));
+      open("for (var c = 0u; c < {}u; c++)", quads(columns));
     }
     /// Stores NAME_row times `factor` as the row of a result.
     void store_row(const char* name, const Access& access, std::int64_t columns,
                    const std::string& factor) {
-      writer_.open("if (live)");
-      line(fmt::format("let to = {};", row_of(name, access, "row")));
+      open("if (live)");
+      line("let to = {};", row_of(name, access, "row"));
       open_columns(columns);
-      line(fmt::format("let four = {}_row[c]{};", name, factor));
+      line("let four = {}_row[c]{};", name, factor);
       for (int k = 0; k < 4; ++k) {
         const std::string store =
             fmt::format("b{}[to + c * 4u + {}u] = four.{};", access.buffer, k, "xyzw"[k]);
         const std::string guard = fmt::format("c * 4u + {}u < {}u", k, columns);
-        line(k == 0 || columns % 4 == 0 ? store : fmt::format("if ({}) {{ {} }}", guard, store));
+        line("{}",
+             k == 0 || columns % 4 == 0 ? store : fmt::format("if ({}) {{ {} }}", guard, store));
       }
-      writer_.close();
-      writer_.close();
+      close();
+      close();
     }
 
     /// Opens the loop over rows u of the streamed matrices, from `first` to before `end`, which the
@@ -154,38 +123,36 @@ class RowRenderer {
       const std::int64_t block = std::min<std::int64_t>({room, 32, rows});
       staged_ = !owner_.target_.cpu && block >= 2;
       if (!staged_) {
-        writer_.open(fmt::format("for (var u = {}; u < {}; u++)", first, end));
+        open("for (var u = {}; u < {}; u++)", first, end);
         for (const Streamed& s : streamed) {
           four(s.name, *s.access, s.columns);
-          line(fmt::format("let {0}_u = {1};", s.name, row_of(s.name, *s.access, "u")));
+          line("let {0}_u = {1};", s.name, row_of(s.name, *s.access, "u"));
         }
       } else {
-        writer_.open(
-            fmt::format("for (var block = {}; block < {}; block += {}u)", first, end, block));
+        open("for (var block = {}; block < {}; block += {}u)", first, end, block);
         for (Streamed& s : streamed) {
           const std::int64_t width = quads(s.columns);
-          s.array = builder_.workgroup_array("vec4<f32>", block * width);
-          writer_.open(fmt::format("for (var i = local; i < {}u; i += {}u)", block * width,
-                                   owner_.invocations_));
-          line(fmt::format("let u = min(block + i / {}u, {}u);", width, rows - 1));
-          line(fmt::format("{}[i] = {}({}, i % {}u);", s.array, four(s.name, *s.access, s.columns),
-                           row_of(s.name, *s.access, "u"), width));
-          writer_.close();
+          s.array = builder().workgroup_array("vec4<f32>", block * width);
+          open("for (var i = local; i < {}u; i += {}u)", block * width, owner_.invocations_);
+          line("let u = min(block + i / {}u, {}u);", width, rows - 1);
+          line("{}[i] = {}({}, i % {}u);", s.array, four(s.name, *s.access, s.columns),
+               row_of(s.name, *s.access, "u"), width);
+          close();
         }
         line("workgroupBarrier();");
-        writer_.open(fmt::format("for (var j = 0u; j < min({}u, {} - block); j++)", block, end));
+        open("for (var j = 0u; j < min({}u, {} - block); j++)", block, end);
         line("let u = block + j;");
       }
       guarded_ = !own.empty();
-      if (guarded_) writer_.open(fmt::format("if ({})", own));
+      if (guarded_) open("if ({})", own);
     }
     void close_stream() {
-      if (guarded_) writer_.close();
-      writer_.close();
+      if (guarded_) close();
+      close();
       if (!staged_) return;
       // What is read is overwritten only after all have read it.
       line("workgroupBarrier();");
-      writer_.close();
+      close();
     }
     /// Four numbers of the streamed row, at c.
     std::string element(const Streamed& s) const {
@@ -194,50 +161,28 @@ class RowRenderer {
     }
     /// Defines `result`, the product of NAME_row and the streamed row.
     void product(const char* result, const char* name, const Streamed& s) {
-      line(fmt::format("var {} = 0f;", result));
+      line("var {} = 0f;", result);
       open_columns(s.columns);
-      line(fmt::format("{} += dot({}_row[c], {});", result, name, element(s)));
-      writer_.close();
+      line("{} += dot({}_row[c], {});", result, name, element(s));
+      close();
     }
     /// NAME_row += factor * the streamed row.
     void accumulate(const char* name, const std::string& factor, const Streamed& s) {
       open_columns(s.columns);
-      line(fmt::format("{0}_row[c] = fma(vec4<f32>({1}), {2}, {0}_row[c]);", name, factor,
-                       element(s)));
-      writer_.close();
+      line("{0}_row[c] = fma(vec4<f32>({1}), {2}, {0}_row[c]);", name, factor, element(s));
+      close();
     }
     /// Defines `score` from the product of a query and a key.
     void score(const std::string& product, const std::string& query, const std::string& key) {
-      const Attention& a = owner_.a_;
-      std::string text = fmt::format("{} * {}", product, finite_literal(DType::f32, a.scale));
-      if (a.mask.buffer >= 0) {
-        text += fmt::format(" + b{}[{} + {}]", a.mask.buffer, row_of("mask", a.mask, query), key);
-      }
-      line(fmt::format("let score = {};", text));
-    }
-    /// The exponential of `score` less `by`: 0 for a score that is minus infinity.
-    std::string exponential(const std::string& by) {
-      return fmt::format("select({}(score - {}), 0f, score < -3e38f)",
-                         builder_.helpers().use("tg_exp"), by);
-    }
-    std::string lse_at(const std::string& query) const {
-      const Access& lse = owner_.a_.lse;
-      return fmt::format("b{}[lse_base + {} * {}u]", lse.buffer, query, lse.strides.back());
-    }
-    std::string delta_at(const std::string& query) {
-      return fmt::format("{}[batch * {}u + {}]", builder_.scratch(0), owner_.a_.queries, query);
+      line("let score = {};", score_of(product, query, key));
     }
 
    private:
-    std::int64_t tiles() const { return (rows_ + owner_.invocations_ - 1) / owner_.invocations_; }
-
     const RowRenderer& owner_;
-    std::int64_t rows_;
-    PassBuilder builder_;
-    Writer& writer_;
-    std::set<std::string> declared_;
     bool staged_ = false, guarded_ = false;
   };
+
+  std::int64_t tiles(std::int64_t rows) const { return (rows + invocations_ - 1) / invocations_; }
 
   /// Opens the loop over the keys that a query counts.
   void open_keys(Pass& pass, std::vector<Streamed>& streamed) const {
@@ -249,7 +194,6 @@ class RowRenderer {
 
   void forward() {
     Pass pass(*this, a_.queries);
-    Writer& writer = pass.writer();
     pass.base("q", a_.q);
     pass.base("k", a_.k);
     if (a_.mask.buffer >= 0) pass.base("mask", a_.mask);
@@ -267,18 +211,17 @@ class RowRenderer {
     open_keys(pass, streamed);
     pass.product("near", "q", streamed[0]);
     pass.score("near", "row", "u");
-    writer.open("if (score > largest)");
-    pass.line(
-        fmt::format("let shrink = {}(largest - score);", pass.builder().helpers().use("tg_exp")));
+    pass.open("if (score > largest)");
+    pass.line("let shrink = {}(largest - score);", pass.builder().helpers().use("tg_exp"));
     pass.line("largest = score;");
     pass.line("total *= shrink;");
     if (wants_out) {
       pass.open_columns(a_.value_depth);
       pass.line("out_row[c] *= shrink;");
-      writer.close();
+      pass.close();
     }
-    writer.close();
-    pass.line(fmt::format("let weight = {};", pass.exponential("largest")));
+    pass.close();
+    pass.line("let weight = {};", pass.exponential("score", "largest"));
     pass.line("total += weight;");
     if (wants_out) pass.accumulate("out", "weight", streamed[1]);
     pass.close_stream();
@@ -286,7 +229,7 @@ class RowRenderer {
     if (a_.lse.buffer >= 0) {
       pass.base("lse", a_.lse);
       const std::string log = pass.builder().helpers().use("tg_log");
-      pass.line(fmt::format("if (live) {{ {} = largest + {}(total); }}", pass.lse_at("row"), log));
+      pass.line("if (live) {{ {} = largest + {}(total); }}", pass.lse_at("row"), log);
     }
     out_.passes.push_back(pass.builder().finish());
   }
@@ -300,10 +243,11 @@ class RowRenderer {
     const std::string dout = pass.four("dout", a_.dout, a_.value_depth);
     pass.line("var total = 0f;");
     pass.open_columns(a_.value_depth);
-    pass.line(fmt::format("total += dot({}({}, c), {}({}, c));", out, row_of("out", a_.out, "row"),
-                          dout, row_of("dout", a_.dout, "row")));
-    pass.writer().close();
-    pass.line(fmt::format("if (live) {{ {} = bitcast<u32>(total); }}", pass.delta_at("row")));
+    pass.line("total += dot({}({}, c), {}({}, c));", out,
+              AttentionPass::row_of("out", a_.out, "row"), dout,
+              AttentionPass::row_of("dout", a_.dout, "row"));
+    pass.close();
+    pass.line("if (live) {{ {} = bitcast<u32>(total); }}", pass.delta_at("row"));
     out_.passes.push_back(pass.builder().finish());
   }
 
@@ -321,14 +265,14 @@ class RowRenderer {
     pass.load_row("q", a_.q, a_.depth);
     pass.load_row("dout", a_.dout, a_.value_depth);
     pass.zero_row("dq", a_.depth);
-    pass.line(fmt::format("let lse = {};", pass.lse_at("row")));
-    pass.line(fmt::format("let delta = bitcast<f32>({});", pass.delta_at("row")));
+    pass.line("let lse = {};", pass.lse_at("row"));
+    pass.line("let delta = bitcast<f32>({});", pass.delta_at("row"));
     std::vector<Streamed> streamed{{"k", &a_.k, a_.depth}, {"v", &a_.v, a_.value_depth}};
     open_keys(pass, streamed);
     pass.product("near", "q", streamed[0]);
     pass.score("near", "row", "u");
     pass.product("change", "dout", streamed[1]);
-    pass.line(fmt::format("let weight = {} * (change - delta);", pass.exponential("lse")));
+    pass.line("let weight = {} * (change - delta);", pass.exponential("score", "lse"));
     pass.accumulate("dq", "weight", streamed[0]);
     pass.close_stream();
     pass.store_row("dq", a_.dq, a_.depth,
@@ -360,12 +304,11 @@ class RowRenderer {
                        a_.causal ? "row <= u" : "");
       pass.product("near", "k", streamed[0]);
       pass.score("near", "u", "row");
-      pass.line(fmt::format("let weight = {};", pass.exponential(pass.lse_at("u"))));
+      pass.line("let weight = {};", pass.exponential("score", pass.lse_at("u")));
       if (dv) pass.accumulate("dv", "weight", streamed[1]);
       if (dk) {
         pass.product("change", "v", streamed[1]);
-        pass.line(
-            fmt::format("let slope = weight * (change - bitcast<f32>({}));", pass.delta_at("u")));
+        pass.line("let slope = weight * (change - bitcast<f32>({}));", pass.delta_at("u"));
         pass.accumulate("dk", "slope", streamed[0]);
       }
       pass.close_stream();
