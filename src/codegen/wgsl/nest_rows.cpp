@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +13,8 @@
 #include <vector>
 
 #include "codegen/wgsl/nest.h"
+#include "codegen/wgsl/nest_kept.h"
+#include "codegen/wgsl/nest_lanes.h"
 #include "codegen/wgsl/nest_parts.h"
 #include "kernel/visit.h"
 
@@ -95,12 +95,16 @@ class RowRenderer {
           builder_(kernel_, owner.target_, owner.writable_, layout.lanes * layout.rows,
                    groups_ * layout.parts),
           writer_(builder_.writer()),
-          expressions_(builder_.expressions()) {}
+          expressions_(builder_.expressions()),
+          lanes_(builder_, owner.target_, layout_) {}
 
     RenderedPass run() {
       find_needed();
       place();
-      choose_kept();
+      kept_ = choose_kept(flat_, needed_, layout_);
+      for (const Kept& kept : kept_) {
+        writer_.line(fmt::format("var {}: array<{}, {}>;", kept.name, kept.type, kept.turns));
+      }
       for (const std::size_t i : needed_) {
         const Stage& stage = kernel_.nest.stages[i];
         if (stage.accumulators.empty()) {
@@ -215,20 +219,14 @@ class RowRenderer {
       writer_.close();
     }
 
-    // Columns in registers: what several stages compute of a column is kept in an array, whose
-    // element k is the column of the k-th turn.
-
-    /// Most columns of a row that one invocation keeps, and most numbers in all.
-    static constexpr std::int64_t most_kept = 16, most_registers = 64;
-
-    bool keeps_columns(std::size_t i) const { return kept_vars_.contains(flat_.stages[i].var); }
-    std::int64_t turns(std::size_t i) const {
-      return ceil_div(flat_.stages[i].count, layout_.lanes);
+    bool keeps_columns(std::size_t i) const {
+      return std::any_of(kept_.begin(), kept_.end(),
+                         [&](const Kept& kept) { return kept.var == flat_.stages[i].var; });
     }
 
     void open_kept(std::size_t i) {
       const std::int64_t count = flat_.stages[i].count;
-      writer_.open(fmt::format("for (var k = 0u; k < {}u; k++)", turns(i)));
+      writer_.open(fmt::format("for (var k = 0u; k < {}u; k++)", layout_.turns(count)));
       const std::string column =
           layout_.lanes == 1 ? "k" : fmt::format("k * {}u + lane", layout_.lanes);
       const std::string name = writer_.let(writer_.depth(), column);
@@ -246,97 +244,6 @@ class RowRenderer {
           expressions_.bind(kept.expr, fmt::format("{}[k]", kept.name));
         }
       }
-    }
-
-    /// Chooses what is kept: the largest expressions of a column that several stages of the pass
-    /// share, as long as no stage but the last changes what they are computed from.
-    void choose_kept() {
-      if (layout_.parts > 1) return;
-      std::set<int> changed;
-      std::map<int, std::vector<std::size_t>> by_var;
-      for (const std::size_t i : needed_) {
-        const auto& stage = kernel_.nest.stages[i];
-        if (i != needed_.back()) {
-          for (const kernel::Store& s : stage.stores) changed.insert(s.buffer);
-        }
-        if (flat_.stages[i].var >= 0 && turns(i) <= most_kept) {
-          by_var[flat_.stages[i].var].push_back(i);
-        }
-      }
-      std::int64_t registers = 0;
-      for (const auto& [var, stages] : by_var) {
-        if (stages.size() < 2) continue;
-        std::map<std::int32_t, std::set<std::size_t>> users;
-        for (const std::size_t i : stages) {
-          for (const std::int32_t id : reachable(kernel_.nest.stages[i])) users[id].insert(i);
-        }
-        std::set<std::int32_t> chosen;
-        for (const std::size_t i : stages) choose_shared(i, var, users, changed, chosen);
-        for (const std::int32_t id : chosen) {
-          const std::int64_t size = turns(stages.front());
-          if (registers + size > most_registers) break;
-          registers += size;
-          const DType dtype = kernel_.pool.node(Expr{id}).dtype;
-          Kept kept{Expr{id}, var, users[id], fmt::format("r{}", kept_.size())};
-          writer_.line(fmt::format("var {}: array<{}, {}>;", kept.name, value_type(dtype), size));
-          kept_.push_back(std::move(kept));
-          kept_vars_.insert(var);
-        }
-      }
-    }
-
-    /// The expressions that a stage computes.
-    std::set<std::int32_t> reachable(const Stage& stage) const {
-      std::set<std::int32_t> seen;
-      std::vector<Expr> stack = kernel::roots(stage).exprs;
-      while (!stack.empty()) {
-        const Expr top = stack.back();
-        stack.pop_back();
-        if (!seen.insert(top.id).second) continue;
-        for (const std::int32_t arg : kernel_.pool.node(top).args) {
-          if (arg >= 0) stack.push_back(Expr{arg});
-        }
-      }
-      return seen;
-    }
-
-    void choose_shared(std::size_t i, int var,
-                       const std::map<std::int32_t, std::set<std::size_t>>& users,
-                       const std::set<int>& changed, std::set<std::int32_t>& chosen) const {
-      std::set<std::int32_t> seen;
-      std::vector<Expr> stack = kernel::roots(kernel_.nest.stages[i]).exprs;
-      while (!stack.empty()) {
-        const Expr top = stack.back();
-        stack.pop_back();
-        if (!seen.insert(top.id).second || chosen.contains(top.id)) continue;
-        const ExprNode& node = kernel_.pool.node(top);
-        if (users.at(top.id).size() > 1 && is_worth_keeping(top, var, changed)) {
-          chosen.insert(top.id);
-          continue;
-        }
-        for (const std::int32_t arg : node.args) {
-          if (arg >= 0) stack.push_back(Expr{arg});
-        }
-      }
-    }
-
-    /// Whether an expression loads, depends on the column, and reads nothing that changes.
-    bool is_worth_keeping(Expr expr, int var, const std::set<int>& changed) const {
-      if (kernel_.pool.node(expr).dtype == DType::bool_) return false;
-      bool depends = false;
-      bool loads = false;
-      bool stays = true;
-      kernel::for_each_part(
-          kernel_.pool, expr,
-          [&](const kernel::IndexNode& n) {
-            depends = depends || (n.kind == kernel::IndexNode::Kind::loop && n.var == var);
-          },
-          [&](const ExprNode& n) {
-            if (n.fn != Fn::load) return;
-            loads = true;
-            stays = stays && !changed.contains(n.buffer);
-          });
-      return depends && loads && stays;
     }
 
     /// Whether the parts of a row share the columns of a stage.
@@ -406,7 +313,7 @@ class RowRenderer {
 
     /// Combines the lanes of a row; then binds the results, or leaves them in scratch.
     void finish(std::size_t i, std::vector<Running>& running) {
-      if (layout_.lanes > 1) combine_lanes(running);
+      if (layout_.lanes > 1) lanes_.combine(running);
       if (i == target_stage_) {
         const std::string scratch = builder_.scratch(owner_.scratch_);
         std::string guard = layout_.lanes > 1 ? "lane == 0u" : "";
@@ -440,133 +347,6 @@ class RowRenderer {
         }
         expressions_.bind_accumulator(static_cast<int>(i), static_cast<int>(slot),
                                       named(result, writer_.depth()));
-      }
-    }
-
-    /// By exchanges within subgroups, then over the subgroups' results, of which there are few.
-    void combine_subgroups(std::vector<Running>& running) {
-      builder_.enable_subgroups();
-      const std::int64_t together = subgroup_lanes();
-      writer_.open(fmt::format("for (var step = {}u; step > 0u; step >>= 1u)", together / 2));
-      for (const Running& item : running) {
-        const auto other = [&](const std::string& mine) {
-          return writer_.let(writer_.depth(), fmt::format("subgroupShuffleXor({}, step)", mine));
-        };
-        const std::string value = other(item.value);
-        take(builder_, item, value, item.indexed() ? other(item.position) : "");
-      }
-      writer_.close();
-      const std::int64_t left = layout_.lanes / together;
-      if (left == 1) return;
-      const std::vector<Places> places =
-          share(running, builder_.invocations() / together, fmt::format("local / {}u", together),
-                fmt::format("local % {}u == 0u", together));
-      const std::string first =
-          layout_.rows == 1
-              ? "0u"
-              : writer_.let(writer_.depth(), fmt::format("local / {}u * {}u", layout_.lanes, left));
-      for (std::size_t slot = 0; slot < running.size(); ++slot) {
-        // Every lane combines them in the same order.
-        running[slot].value = writer_.var(0, fmt::format("{}[{}]", places[slot].values, first));
-        if (!running[slot].indexed()) continue;
-        running[slot].position =
-            writer_.var(0, fmt::format("{}[{}]", places[slot].positions, first));
-      }
-      writer_.open(fmt::format("for (var other = 1u; other < {}u; other++)", left));
-      const std::string at = first == "0u" ? "other" : fmt::format("{} + other", first);
-      for (std::size_t slot = 0; slot < running.size(); ++slot)
-        take_shared(running[slot], places[slot], at);
-      writer_.close();
-    }
-
-    /// Where the values of an accumulator stand in workgroup memory.
-    struct Places {
-      std::string values, positions;
-    };
-
-    /// Writes running values to workgroup memory, where all can read them afterwards.
-    std::vector<Places> share(const std::vector<Running>& running, std::int64_t size,
-                              const std::string& at, const std::string& guard) {
-      // An array is used again only after all have read it.
-      if (!arrays_.empty()) writer_.line("workgroupBarrier();");
-      std::map<std::string_view, std::size_t> taken;
-      std::vector<Places> places;
-      const auto array = [&](std::string_view type) {
-        auto& arrays = arrays_[type];
-        const std::size_t n = taken[type]++;
-        if (n == arrays.size()) arrays.push_back(builder_.workgroup_array(type, size));
-        return arrays[n];
-      };
-      for (const Running& item : running) {
-        places.push_back({array(running_type(*item.accumulator)), {}});
-        if (item.indexed()) places.back().positions = array("i32");
-      }
-      if (!guard.empty()) writer_.open(fmt::format("if ({})", guard));
-      for (std::size_t slot = 0; slot < running.size(); ++slot) {
-        writer_.line(fmt::format("{}[{}] = {};", places[slot].values, at, running[slot].value));
-        if (!running[slot].indexed()) continue;
-        writer_.line(
-            fmt::format("{}[{}] = {};", places[slot].positions, at, running[slot].position));
-      }
-      if (!guard.empty()) writer_.close();
-      writer_.line("workgroupBarrier();");
-      return places;
-    }
-
-    void take_shared(const Running& running, const Places& places, const std::string& at) {
-      const int depth = writer_.depth();
-      const std::string value = writer_.let(depth, fmt::format("{}[{}]", places.values, at));
-      std::string position;
-      if (running.indexed()) {
-        position = writer_.let(depth, fmt::format("{}[{}]", places.positions, at));
-      }
-      take(builder_, running, value, position);
-    }
-
-    /// Lanes that exchange values within a subgroup; 0 where that does not pay or is not known to
-    /// work.
-    std::int64_t subgroup_lanes() const {
-      const Target& target = owner_.target_;
-      if (target.subgroup_min < 2 || layout_.columns) return 0;
-      const auto least = static_cast<std::int64_t>(
-          std::bit_floor(static_cast<std::uint64_t>(target.subgroup_min)));
-      const std::int64_t together = std::min(layout_.lanes, least);
-      return layout_.lanes / together <= 16 ? together : 0;
-    }
-
-    void combine_lanes(std::vector<Running>& running) {
-      if (subgroup_lanes() > 0) {
-        combine_subgroups(running);
-        return;
-      }
-      const std::int64_t step = layout_.columns ? layout_.rows : 1;
-      const std::vector<Places> places = share(running, builder_.invocations(), "local", "");
-      writer_.open(fmt::format("for (var half = {}u; half > 0u; half >>= 1u)", layout_.lanes / 2));
-      writer_.open("if (lane < half)");
-      const std::string other =
-          step == 1 ? "local + half" : fmt::format("local + half * {}u", step);
-      for (std::size_t slot = 0; slot < running.size(); ++slot) {
-        const auto& [values, positions] = places[slot];
-        take_shared(running[slot], places[slot], other);
-        writer_.line(fmt::format("{}[local] = {};", values, running[slot].value));
-        if (running[slot].indexed()) {
-          writer_.line(fmt::format("{}[local] = {};", positions, running[slot].position));
-        }
-      }
-      writer_.close();
-      writer_.line("workgroupBarrier();");
-      writer_.close();
-      const std::string first =
-          layout_.columns ? (layout_.rows == 1 ? "0u" : fmt::format("local % {}u", layout_.rows))
-          : layout_.rows == 1 ? "0u"
-                              : fmt::format("local - lane");
-      for (std::size_t slot = 0; slot < running.size(); ++slot) {
-        const auto& [values, positions] = places[slot];
-        running[slot].value = writer_.let(writer_.depth(), fmt::format("{}[{}]", values, first));
-        if (running[slot].indexed()) {
-          running[slot].position =
-              writer_.let(writer_.depth(), fmt::format("{}[{}]", positions, first));
-        }
       }
     }
 
@@ -606,20 +386,11 @@ class RowRenderer {
     PassBuilder builder_;
     Writer& writer_;
     ExpressionRenderer& expressions_;
-    /// An expression that stages keep in registers: the first of them fills the array `name`.
-    struct Kept {
-      Expr expr;
-      int var = -1;
-      std::set<std::size_t> stages;
-      std::string name;
-    };
-
+    LaneCombiner lanes_;
     std::vector<std::size_t> needed_;
     std::string live_;
     std::vector<Kept> kept_;
-    std::set<int> kept_vars_;
     int open_blocks_ = 0;
-    std::map<std::string_view, std::vector<std::string>> arrays_;
     std::set<int> stored_, loaded_;
   };
 

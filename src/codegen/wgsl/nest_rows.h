@@ -14,6 +14,8 @@ struct RowLayout {
   std::int64_t rows = 1;
   std::int64_t parts = 1;
   bool columns = false;  ///< neighbouring invocations run neighbouring rows, else columns
+  /// Columns that an invocation runs of so many.
+  std::int64_t turns(std::int64_t count) const { return (count + lanes - 1) / lanes; }
   bool operator==(const RowLayout&) const = default;
 };
 /// "4 rows by 64 invocations".
