@@ -187,7 +187,12 @@ void TilePass::add(const char* prefix, const std::string& array, const StagedMat
     line("let p{} = {}[(own + {}u) * {}u + r];", i, array, i * tile_.groups, tile_.lanes + 1);
   }
   for (std::int64_t j = 0; j < 4; ++j) {
-    if (guarded) line("let u{} = block + r * 4u + {}u;", j, j);
+    if (guarded) {
+      line("let u{} = block + r * 4u + {}u;", j, j);
+      for (std::int64_t i = 0; i < tile_.rows; ++i) {
+        line("let n{}_{} = {};", i, j, counts(i, fmt::format("u{}", j)));
+      }
+    }
     for (std::int64_t c = 0; c < w / tile_.lanes; ++c) {
       line("let o{}_{} = {}[(r + {}u) * {}u + lane + {}u];", j, c, s.array, j * tile_.lanes, w + 1,
            c * tile_.lanes);
@@ -196,7 +201,7 @@ void TilePass::add(const char* prefix, const std::string& array, const StagedMat
         const std::string value =
             fmt::format("fma(vec4<f32>(p{}.{}), o{}_{}, {})", i, components[j], j, c, sum);
         if (guarded) {
-          line("{0} = select({0}, {1}, {2});", sum, value, counts(i, fmt::format("u{}", j)));
+          line("{0} = select({0}, {1}, n{2}_{3});", sum, value, i, j);
         } else {
           line("{} = {};", sum, value);
         }
@@ -207,15 +212,17 @@ void TilePass::add(const char* prefix, const std::string& array, const StagedMat
 }
 
 std::string TilePass::counts(std::int64_t i, const std::string& u) const {
-  std::string text;
+  std::string exists;
   if (streamed_ % tile_.streamed() != 0 || starts_anywhere()) {
-    text = fmt::format("{} < {}u", u, streamed_);
+    exists = fmt::format("{} < {}u", u, streamed_);
   }
-  if (a_.causal) {
-    text += text.empty() ? "" : " && ";
-    text += owns_queries_ ? fmt::format("{} <= row{}", u, i) : fmt::format("row{} <= {}", i, u);
-  }
-  return text;
+  if (!a_.causal) return exists;
+  const std::string before =
+      owns_queries_ ? fmt::format("{} <= row{}", u, i) : fmt::format("row{} <= {}", i, u);
+  if (exists.empty()) return before;
+  // Not &&, which is a branch: a compiler that keeps the many of an unrolled tile takes minutes and
+  // gigabytes.
+  return fmt::format("({}) & ({})", exists, before);
 }
 
 void TilePass::scores(const char* prefix) {
