@@ -83,12 +83,15 @@ class TileRenderer {
     }
     const std::string weights = wants_out ? pass.weights() : "";
     const std::string exp = pass.builder().helpers().use("tg_exp");
-    pass.open_stream();
-    pass.stage_streamed(k);
-    if (wants_out) pass.stage_streamed(v);
+    if (wants_out) {
+      pass.open_stream({&k, &v}, pass.sums(a_.value_depth));
+    } else {
+      pass.open_stream({&k}, 0);
+    }
     pass.barrier();
     pass.products("s", q, k);
-    pass.scores("s");
+    pass.streamed_rows();
+    pass.on_and_off_diagonal([&](bool diagonal) { pass.scores("s", diagonal); });
     for (std::int64_t i = 0; i < pass.rows(); ++i) pass.line("var top{0} = largest{0};", i);
     pass.each([&](std::int64_t i, std::int64_t j) {
       pass.line("top{0} = select(top{0}, s{0}_{1}, s{0}_{1} > top{0});", i, j);
@@ -109,7 +112,10 @@ class TileRenderer {
       pass.scale("out", a_.value_depth, "shrink");
       pass.store_weights(weights, "s");
       pass.barrier();
+      pass.read_ahead();
       pass.accumulate("out", weights, v);
+    } else {
+      pass.read_ahead();
     }
     // What is read is overwritten only after all have read it.
     pass.barrier();
@@ -177,23 +183,25 @@ class TileRenderer {
     }
     pass.zero("dq", a_.depth);
     const std::string weights = pass.weights();
-    pass.open_stream();
-    pass.stage_streamed(k);
-    pass.stage_streamed(v);
+    pass.open_stream({&k, &v}, pass.sums(a_.depth));
     pass.barrier();
     pass.products("s", q, k);
     pass.products("g", dout, v);
-    pass.scores("s");
-    pass.each([&](std::int64_t i, std::int64_t j) {
-      const std::string score = fmt::format("s{}_{}", i, j);
-      std::string value = fmt::format("{} * (g{}_{} - delta{})",
-                                      pass.exponential(score, fmt::format("lse{}", i)), i, j, i);
-      const std::string condition = pass.counts(i, fmt::format("u{}", j));
-      if (!condition.empty()) value = fmt::format("select(0f, {}, {})", value, condition);
-      pass.line("{} = {};", score, value);
+    pass.streamed_rows();
+    pass.on_and_off_diagonal([&](bool diagonal) {
+      pass.scores("s", diagonal);
+      pass.each([&](std::int64_t i, std::int64_t j) {
+        const std::string score = fmt::format("s{}_{}", i, j);
+        std::string value = fmt::format("{} * (g{}_{} - delta{})",
+                                        pass.exponential(score, fmt::format("lse{}", i)), i, j, i);
+        const std::string condition = pass.counts(i, fmt::format("u{}", j), diagonal);
+        if (!condition.empty()) value = fmt::format("select(0f, {}, {})", value, condition);
+        pass.line("{} = {};", score, value);
+      });
     });
     pass.store_weights(weights, "s");
     pass.barrier();
+    pass.read_ahead();
     pass.accumulate("dq", weights, k);
     pass.barrier();
     pass.close();
@@ -222,30 +230,34 @@ class TileRenderer {
       if (dk) pass.stage_own(v);
       const std::string weights = pass.weights();
       const std::string slopes = dk && dv ? pass.weights() : weights;
-      pass.open_stream();
-      pass.stage_streamed(q);
-      pass.stage_streamed(dout);
-      pass.barrier();
-      pass.products("s", k, q);
-      if (dk) pass.products("g", v, dout);
-      pass.scores("s");
+      pass.open_stream({&q, &dout},
+                       (dk ? pass.sums(a_.depth) : 0) + (dv ? pass.sums(a_.value_depth) : 0));
+      // Before the barrier, so that they come in the time of the products.
+      pass.streamed_rows();
       for (std::int64_t j = 0; j < 4; ++j) {
         const std::string query = fmt::format("v{}", j);
         pass.line("let lse{} = {};", j, pass.lse_at(query));
         if (dk) pass.line("let delta{} = bitcast<f32>({});", j, pass.delta_at(query));
       }
-      pass.each([&](std::int64_t i, std::int64_t j) {
-        const std::string score = fmt::format("s{}_{}", i, j);
-        pass.line("{} = {};", score, pass.exponential(score, fmt::format("lse{}", j)));
-        if (!dk) return;
-        std::string value = fmt::format("{} * (g{}_{} - delta{})", score, i, j, j);
-        const std::string condition = pass.counts(i, fmt::format("u{}", j));
-        if (!condition.empty()) value = fmt::format("select(0f, {}, {})", value, condition);
-        pass.line("g{}_{} = {};", i, j, value);
+      pass.barrier();
+      pass.products("s", k, q);
+      if (dk) pass.products("g", v, dout);
+      pass.on_and_off_diagonal([&](bool diagonal) {
+        pass.scores("s", diagonal);
+        pass.each([&](std::int64_t i, std::int64_t j) {
+          const std::string score = fmt::format("s{}_{}", i, j);
+          pass.line("{} = {};", score, pass.exponential(score, fmt::format("lse{}", j)));
+          if (!dk) return;
+          std::string value = fmt::format("{} * (g{}_{} - delta{})", score, i, j, j);
+          const std::string condition = pass.counts(i, fmt::format("u{}", j), diagonal);
+          if (!condition.empty()) value = fmt::format("select(0f, {}, {})", value, condition);
+          pass.line("g{}_{} = {};", i, j, value);
+        });
       });
       if (dv) pass.store_weights(weights, "s");
       if (dk) pass.store_weights(slopes, "g");
       pass.barrier();
+      pass.read_ahead();
       if (dv) pass.accumulate("dv", weights, dout);
       if (dk) pass.accumulate("dk", slopes, q);
       pass.barrier();

@@ -237,6 +237,19 @@ TEST_F(WebGpuKernels, InfinitiesBehindTheDiagonalAreNotCounted) {
   }
 }
 
+TEST_F(WebGpuKernels, RowsThatAreScatteredFarAreFoundByTheFirstOfThem) {
+  Graph graph;
+  std::vector<RefArray> values;
+  const Tensor indices = add_input(graph, values, {{7, 10}, DType::i32});
+  const Tensor rows = add_input(graph, values, {{7, 10, 5}, DType::f32});
+  // Some are hit by many, one by none but itself, and some are out of range.
+  for (std::size_t i = 0; i < 70; ++i) values[0].data[i] = static_cast<double>(i * i % 23) * 130;
+  values[0].data[13] = -1;
+  values[0].data[14] = 4000;
+  graph.outputs = {{"sums", scatter_add(indices, rows, 3000)}};
+  expect_agreement(graph, values, 1e-6);
+}
+
 TEST_F(WebGpuKernels, ProductsAndReductionsOfTheRegistry) {
   for (const char* name : {"dot_general", "conv", "conv_input_grad", "conv_weight_grad", "sum",
                            "max", "argmin", "scatter_add"}) {
