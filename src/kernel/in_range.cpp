@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/order.h"
 #include "kernel/checked.h"
 #include "kernel/expr.h"
 #include "kernel/linear.h"
@@ -23,7 +24,7 @@ std::vector<std::int64_t> units_of(
     common = std::gcd(common, term.second);
   }
   units.push_back(common);
-  std::sort(units.rbegin(), units.rend());
+  sort_values(units, std::greater<>());
   units.erase(std::unique(units.begin(), units.end()), units.end());
   std::erase(units, 1);
   return units;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/order.h"
 #include "kernel/checked.h"
 #include "kernel/expr.h"
 #include "kernel/hash.h"
@@ -42,7 +43,7 @@ std::vector<std::int64_t> candidate_units(
   for (std::size_t i = 0; i < units.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) insert(std::gcd(units[i], units[j]));
   }
-  std::sort(units.rbegin(), units.rend());
+  sort_values(units, std::greater<>());
   return units;
 }
 

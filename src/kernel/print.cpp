@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/order.h"
+
 namespace tensorgrad::kernel {
 namespace {
 
@@ -215,7 +217,7 @@ Printer::Text Printer::format(const IndexNode& n) const {
     const int strength = std::abs(factor) == 1 ? product : prefix;
     terms.push_back({factor, operand({id, true}, strength)});
   }
-  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
+  sort_values(terms, [](const Term& a, const Term& b) {
     const std::int64_t size_a = std::abs(a.factor);
     const std::int64_t size_b = std::abs(b.factor);
     if (size_a != size_b) return size_a > size_b;

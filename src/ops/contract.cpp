@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "graph/order.h"
 #include "ops/rules.h"
 
 namespace tensorgrad {
@@ -106,12 +107,8 @@ Tensor jvp(const Tensor& y, Tangents t) {
 
 /// The contracted axes of one operand in the order in which the other operand has its own.
 std::vector<int> in_order_of(const std::vector<int>& other, const std::vector<int>& mine) {
-  std::vector<std::size_t> order(other.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return other[a] < other[b]; });
   std::vector<int> out;
-  for (std::size_t i : order) out.push_back(mine[i]);
+  for (const std::size_t i : sorted_indices(other)) out.push_back(mine[i]);
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numbers>
 
+#include "graph/order.h"
 #include "ops/operands.h"
 #include "ops/rules.h"
 #include "tensorgrad/ops.h"
@@ -24,7 +25,7 @@ std::vector<int> axes_for(const char* op, const Tensor& x, const Reduce& over, c
   if (!over.axes) return prim::all_axes(x.rank());
   std::vector<int> axes;
   for (int a : *over.axes) axes.push_back(normal_axis(op, a, x.rank(), x.shape(), site));
-  std::sort(axes.begin(), axes.end());
+  sort_values(axes);
   if (std::adjacent_find(axes.begin(), axes.end()) != axes.end()) {
     throw ShapeError(fmt::format("{}: axes [{}] name a dimension of {} twice.", op,
                                  fmt::join(*over.axes, ", "), to_string(x.shape())),

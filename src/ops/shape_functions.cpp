@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/order.h"
 #include "ops/operands.h"
 #include "ops/rules.h"
 #include "tensorgrad/ops.h"
@@ -154,7 +155,7 @@ Tensor pad(const Tensor& x, const std::vector<std::pair<std::int64_t, std::int64
 
 Tensor flip(const Tensor& x, std::vector<int> axes, Site site) {
   for (int& a : axes) a = normal_axis("flip", a, x.rank(), x.shape(), site);
-  std::sort(axes.begin(), axes.end());
+  sort_values(axes);
   return prim::flip(x, axes, site);
 }
 

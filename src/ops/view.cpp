@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/order.h"
+
 namespace tensorgrad {
 namespace {
 
@@ -119,7 +121,7 @@ Op permute_row() {
       [](const Op&, Operands x, const Attrs& attrs, const Site& site) -> Type {
         const auto& axes = std::get<AxesAttr>(attrs).axes;
         std::vector<int> sorted = axes;
-        std::sort(sorted.begin(), sorted.end());
+        sort_values(sorted);
         if (sorted != prim::all_axes(x[0].rank())) {
           throw ShapeError(fmt::format("permute: [{}] is not an order of the {} dimensions of {}.",
                                        fmt::join(axes, ", "), x[0].rank(), to_string(x[0].shape())),

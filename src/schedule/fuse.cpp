@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "graph/order.h"
 #include "ops/rules.h"
 #include "schedule/state.h"
 
@@ -34,8 +35,8 @@ bool has(const State& s, int g, ItemKind kind) {
 std::vector<int> joined(const State& s, int a, int b) {
   std::vector<int> list = items(s, a);
   list.insert(list.end(), items(s, b).begin(), items(s, b).end());
-  std::sort(list.begin(), list.end());
-  std::stable_sort(list.begin(), list.end(), [&](int x, int y) {
+  sort_values(list);
+  sort_values(list, [&](int x, int y) {
     return item(s, x).kind == ItemKind::contract && item(s, y).kind != ItemKind::contract;
   });
   return list;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/order.h"
 #include "schedule/state.h"
 
 namespace tensorgrad {
@@ -45,8 +46,7 @@ void place_memory(Plan& plan, const Target& target, bool reuse) {
       lives[static_cast<std::size_t>(at)].last = static_cast<int>(d);
     }
   }
-  std::stable_sort(lives.begin(), lives.end(),
-                   [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+  sort_values(lives, [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
   plan.arena_bytes = 0;
   std::vector<const Life*> placed;
   for (const Life& life : lives) {
@@ -61,7 +61,7 @@ void place_memory(Plan& plan, const Target& target, bool reuse) {
         const std::int64_t start = plan.buffers[static_cast<std::size_t>(p->buffer)].offset;
         taken.emplace_back(start, start + p->bytes);
       }
-      std::sort(taken.begin(), taken.end());
+      sort_values(taken);
       std::int64_t end = 0;
       std::int64_t best = -1;
       std::int64_t best_gap = 0;

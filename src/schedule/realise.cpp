@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "graph/order.h"
 #include "kernel/expr.h"
 #include "kernel/hash.h"
 #include "ops/primitives.h"
@@ -161,7 +162,7 @@ class Realiser {
   double loads(const Node& n) const {
     std::vector<double> parts;
     for (const auto& [source, part] : sources_below(n)) parts.push_back(part);
-    std::sort(parts.begin(), parts.end());
+    sort_values(parts);
     return std::accumulate(parts.begin(), parts.end(), 0.0);
   }
 

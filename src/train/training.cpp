@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "graph/order.h"
 #include "ops/primitives.h"
 #include "tensorgrad/ops.h"
 #include "tensorgrad/random.h"
@@ -200,7 +201,7 @@ std::vector<DeviceBuffer*> TrainingCore::shared_memory() {
 std::vector<const Slot*> TrainingCore::by_offset() const {
   std::vector<const Slot*> out;
   for (const Slot& s : slots_) out.push_back(&s);
-  std::sort(out.begin(), out.end(), [](const Slot* a, const Slot* b) {
+  sort_values(out, [](const Slot* a, const Slot* b) {
     return a->offset != b->offset ? a->offset < b->offset : a->size < b->size;
   });
   return out;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/order.h"
 #include "ops/primitives.h"
 #include "ops/rules.h"
 #include "transform/passes.h"
@@ -103,7 +104,7 @@ class Merger {
       base = s->node;
       starts.emplace_back(s->offset, d);
     }
-    std::sort(starts.begin(), starts.end());
+    sort_values(starts);
     const std::int64_t step = starts[1].first - starts[0].first;
     const std::int64_t size = dots[0]->operand(i).size();
     const auto count = static_cast<std::int64_t>(dots.size());

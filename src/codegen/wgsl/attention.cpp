@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "codegen/wgsl/attention_text.h"
+#include "graph/order.h"
 
 namespace tensorgrad::wgsl {
 
@@ -78,8 +79,7 @@ std::vector<AttentionTile> attention_tiles(const Attention& attention, const Tar
     if (workgroup_bytes(attention, tile) > target.workgroup_bytes) continue;
     ranked.emplace_back(cost(attention, tile, target), tile);
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  sort_values(ranked, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<AttentionTile> tiles;
   for (const auto& [cost, tile] : ranked) tiles.push_back(tile);
   return tiles;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "codegen/wgsl/contract_text.h"
+#include "graph/order.h"
 
 namespace tensorgrad::wgsl {
 
@@ -188,8 +189,7 @@ std::vector<Tile> candidate_tiles(const Problem& problem, const Target& target) 
       ranked.emplace_back(seconds_like_cost(problem, tile, target), tile);
     }
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  sort_values(ranked, [](const auto& a, const auto& b) { return a.first < b.first; });
   constexpr std::size_t most = 10;
   std::vector<Tile> best;
   for (std::size_t i = 0; i < std::min(most, ranked.size()); ++i) best.push_back(ranked[i].second);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "codegen/wgsl/expressions.h"
+#include "graph/order.h"
 #include "kernel/visit.h"
 
 namespace tensorgrad::wgsl {
@@ -20,8 +21,7 @@ using kernel::Pool;
 /// Dimensions in memory order, those that nest merged: equal for equal sets of places.
 std::vector<Dim> normal_form(std::vector<Dim> dims) {
   std::erase_if(dims, [](const Dim& dim) { return dim.extent == 1; });
-  std::sort(dims.begin(), dims.end(),
-            [](const Dim& a, const Dim& b) { return a.stride > b.stride; });
+  sort_values(dims, [](const Dim& a, const Dim& b) { return a.stride > b.stride; });
   Extents extents;
   Extents strides;
   for (const Dim& dim : dims) {
@@ -39,8 +39,7 @@ bool same(const std::vector<Dim>& a, const std::vector<Dim>& b) {
 
 /// Whether positions are distinct and in mixed radix: each stride passes all that lies below it.
 bool is_mixed_radix(std::vector<Dim> dims) {
-  std::sort(dims.begin(), dims.end(),
-            [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
+  sort_values(dims, [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
   std::int64_t reach = 0;
   for (const Dim& dim : dims) {
     if (dim.extent == 1) continue;

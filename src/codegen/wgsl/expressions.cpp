@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/order.h"
 #include "kernel/visit.h"
 #include "tensorgrad/error.h"
 
@@ -414,7 +415,7 @@ Rendered ExpressionRenderer::render_sum(const IndexNode& node) {
   std::vector<Term> terms;
   for (const auto& [atom, factor] : node.terms) terms.push_back({render(Index{atom}), factor});
   // Partial sums of outer variables are computed in the outer loops; additions come first.
-  std::stable_sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) {
+  sort_values(terms, [](const Term& a, const Term& b) {
     if (a.atom.depth != b.atom.depth) return a.atom.depth < b.atom.depth;
     return a.factor > 0 && b.factor < 0;
   });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/order.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::wgsl {
@@ -49,7 +50,7 @@ std::string PassBuilder::workgroup_array(std::string_view type, std::int64_t ele
 std::string PassBuilder::scratch(int index) {
   if (std::find(scratch_.begin(), scratch_.end(), index) == scratch_.end()) {
     scratch_.push_back(index);
-    std::sort(scratch_.begin(), scratch_.end());
+    sort_values(scratch_);
   }
   return fmt::format("s{}", index);
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "graph/order.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::wgsl {
@@ -103,8 +104,7 @@ class Maker {
   /// Places temps in as many arenas as it takes, largest first, each in the first arena that has
   /// room and there as low as its lifetime allows.
   std::map<int, Place> spread(std::vector<Life> temps, std::vector<std::int64_t>& sizes) const {
-    std::stable_sort(temps.begin(), temps.end(),
-                     [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
+    sort_values(temps, [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
     std::map<int, Place> places;
     std::vector<std::vector<Life>> placed;
     for (const Life& life : temps) {
@@ -133,7 +133,7 @@ class Maker {
       const std::int64_t start = places.at(o.buffer).offset;
       taken.emplace_back(start, start + o.bytes);
     }
-    std::sort(taken.begin(), taken.end());
+    sort_values(taken);
     std::int64_t offset = 0;
     for (const auto& [from, to] : taken) {
       if (from - offset >= life.bytes) break;
