@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,7 +28,9 @@ struct BenchArguments {
   std::string device = "auto";
   double seconds = 2;
   bool json = false;
-  std::string profile;  // the folder for profiles, or ""
+  std::string profile;     // the folder for profiles, or ""
+  int steps = 0;           // before the measurement; 0: those with recorded losses
+  std::string checkpoint;  // the folder for checkpoints after these steps, or ""
 };
 
 double milliseconds_since(Clock::time_point start) {
@@ -59,7 +62,12 @@ Json bench_training(const std::string& name, const BenchArguments& a) {
   WorkloadRun run = open_workload(name, a.device);
   const double compile_ms = milliseconds_since(start);
   std::vector<double> losses;
-  for (int t = 0; t < run.reference_steps; ++t) losses.push_back(run.step(t).loss());
+  const int steps = a.steps > 0 ? a.steps : run.reference_steps;
+  for (int t = 0; t < steps; ++t) losses.push_back(run.step(t).loss());
+  if (!a.checkpoint.empty()) {
+    std::filesystem::create_directories(a.checkpoint);
+    run.training->save(std::filesystem::path(a.checkpoint) / (name + ".safetensors"));
+  }
 
   std::int64_t t = 0;
   const std::vector<double> awaited = timed(a.seconds, [&] { run.step(t++).loss(); });
@@ -195,6 +203,16 @@ Subcommand add_bench(CLI::App& parent) {
       ->add_option("--profile", arguments->profile,
                    "Folder for the device time of each kernel of a training workload, as a table "
                    "(WORK.txt) and as a trace for Perfetto (WORK.trace.json)")
+      ->type_name("DIR");
+  parser
+      ->add_option("--steps", arguments->steps,
+                   "Steps of a training workload before the measurement, whose losses --json tells "
+                   "(default: 20 to 200, those with recorded losses)")
+      ->check(CLI::PositiveNumber);
+  parser
+      ->add_option("--checkpoint", arguments->checkpoint,
+                   "Folder for the checkpoint of a training workload after these steps "
+                   "(WORK.safetensors)")
       ->type_name("DIR");
   parser->footer(
       "step_ms is the median of awaited steps with the loss or result read; device_ms of an\n"

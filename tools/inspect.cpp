@@ -279,7 +279,7 @@ int inspect(const InspectArguments& arguments) {
   if (workloads.empty()) show(open_run(arguments.what, device));
   for (const std::string& name : workloads) {
     if (!arguments.json && name != workloads.front()) fmt::print("\n");
-    const WorkloadRun run = open_workload(name, device);
+    const WorkloadRun run = compile_workload(name, device);
     show({name, "training step of a fixed workload", run.training});
   }
   return job_done;

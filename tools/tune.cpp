@@ -121,7 +121,7 @@ int tune(const TuneArguments& a) {
   }
   for (const std::string& w : a.works) {
     if (std::ranges::count(trainings, w) > 0) {
-      const WorkloadRun run = open_workload(w, a.device);
+      const WorkloadRun run = compile_workload(w, a.device);
       tune_plan(w, *run.training->core().compiled()->program->plan(), *device, a);
       continue;
     }

@@ -108,6 +108,23 @@ struct TextModel {
   }
 };
 
+// Of W2, W2g and W6.
+TextConfig text_config(const std::string& name) {
+  TextConfig config;
+  if (name == "W6") {
+    config = {.vocabulary = 50304,
+              .context = 1024,
+              .width = 768,
+              .heads = 12,
+              .layers = 12,
+              .hidden = 3072,
+              .batch = 8,
+              .approximate = true};
+  }
+  config.gelu = name != "W2";
+  return config;
+}
+
 std::vector<WorkloadBatch> text_batches(const TextConfig& c) {
   constexpr int length = 65536;
   Mulberry corpus_random(2001);
@@ -186,6 +203,14 @@ std::vector<WorkloadBatch> digit_batches(int size, std::uint32_t seed) {
   return out;
 }
 
+std::vector<WorkloadBatch> batches_of(const std::string& name) {
+  if (name == "W1") return sine_batches();
+  if (name == "W3") return digit_batches(128, 3002);
+  if (name == "W3c") return digit_batches(64, 3003);
+  const TextConfig config = text_config(name);
+  return name == "W6" ? token_batches(config, 6002, 4) : text_batches(config);
+}
+
 // ---- parameters ----------------------------------------------------------------------------------
 
 // Initial values from one stream, walked in the model's order; `scale` gives a parameter's bound,
@@ -218,12 +243,11 @@ void set_decay(Model& model) {
 
 template <class Model, class Loss>
 WorkloadRun train(std::string name, Model model, Loss loss, const TrainOptions& options,
-                  std::vector<ParamValue> initial, std::vector<WorkloadBatch> batches, int steps) {
+                  std::vector<ParamValue> initial, int steps) {
   set_decay(model);
   WorkloadRun run;
   run.name = std::move(name);
   run.initial = std::move(initial);
-  run.batches = std::move(batches);
   run.reference_steps = steps;
   run.training = std::make_shared<AnyTraining>(compile(std::move(model), loss, options));
   run.restart();
@@ -268,8 +292,8 @@ std::vector<std::string> workload_names() { return {"W1", "W2", "W2g", "W3", "W3
 std::vector<std::string> large_workload_names() { return {"W6"}; }
 std::vector<std::string> operation_names() { return {"W4", "W4l", "W5"}; }
 
-WorkloadRun open_workload(const std::string& name, const std::string& device,
-                          bool uncorrected_epsilon) {
+WorkloadRun compile_workload(const std::string& name, const std::string& device,
+                             bool uncorrected_epsilon) {
   if (name == "W1") {
     SineMlp model;
     auto initial = initial_values(model, 1, [](const std::string& n) {
@@ -281,24 +305,12 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
         {.inputs = {{"x", {256, 1}}, {"y", {256, 1}}},
          .optimizer = Adam{.lr = 0.005, .eps_on_uncorrected = uncorrected_epsilon},
          .device = device},
-        std::move(initial), sine_batches(), 200);
+        std::move(initial), 200);
   }
   if (name == "W2" || name == "W2g" || name == "W6") {
-    TextConfig config;
-    const bool large = name == "W6";
-    if (large) {
-      config = {.vocabulary = 50304,
-                .context = 1024,
-                .width = 768,
-                .heads = 12,
-                .layers = 12,
-                .hidden = 3072,
-                .batch = 8,
-                .approximate = true};
-    }
-    config.gelu = name != "W2";
+    const TextConfig config = text_config(name);
     TextModel model(config);
-    auto initial = initial_values(model, large ? 6 : 2, [](const std::string& n) {
+    auto initial = initial_values(model, name == "W6" ? 6 : 2, [](const std::string& n) {
       return decays(n) ? std::optional(0.02 * std::sqrt(3.0)) : std::nullopt;
     });
     const Shape shape{config.batch, config.context};
@@ -308,8 +320,7 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
          .optimizer =
              AdamW{.lr = 3e-4, .weight_decay = 0.1, .eps_on_uncorrected = uncorrected_epsilon},
          .device = device},
-        std::move(initial), large ? token_batches(config, 6002, 4) : text_batches(config),
-        large ? 5 : 30);
+        std::move(initial), name == "W6" ? 5 : 30);
   }
   if (name == "W3") {
     DigitMlp model;
@@ -320,7 +331,7 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
                  {.inputs = {{"x", {128, 784}}, {"y", {128}, DType::i32}},
                   .optimizer = Adam{.lr = 1e-3, .eps_on_uncorrected = uncorrected_epsilon},
                   .device = device},
-                 std::move(initial), digit_batches(128, 3002), 50);
+                 std::move(initial), 50);
   }
   if (name == "W3c") {
     DigitCnn model;
@@ -337,11 +348,18 @@ WorkloadRun open_workload(const std::string& name, const std::string& device,
              AdamW{.lr = 1e-3, .weight_decay = 0.01, .eps_on_uncorrected = uncorrected_epsilon},
          .clip_norm = 1.0,
          .device = device},
-        std::move(initial), digit_batches(64, 3003), 20);
+        std::move(initial), 20);
   }
   throw ValueError(fmt::format("There is no training workload `{}`; there are {}.", name,
                                fmt::join(workload_names(), ", ")) +
                    " W6 is for large GPUs.");
+}
+
+WorkloadRun open_workload(const std::string& name, const std::string& device,
+                          bool uncorrected_epsilon) {
+  WorkloadRun run = compile_workload(name, device, uncorrected_epsilon);
+  run.batches = batches_of(name);
+  return run;
 }
 
 namespace {

@@ -57,8 +57,12 @@ struct WorkloadRun {
 std::vector<std::string> workload_names();
 /// Those that take a large GPU: W6, a transformer of 124 million parameters.
 std::vector<std::string> large_workload_names();
-/// Compiles a workload. `uncorrected_epsilon` selects the convention of Adam that adds epsilon to
-/// the uncorrected root. Throws ValueError for an unknown name, and what `compile` throws.
+/// Compiles a workload, without its batches: for what feeds it itself, or only looks at it.
+/// `uncorrected_epsilon` selects the convention of Adam that adds epsilon to the uncorrected root.
+/// Throws ValueError for an unknown name, and what `compile` throws.
+WorkloadRun compile_workload(const std::string& name, const std::string& device,
+                             bool uncorrected_epsilon = false);
+/// The same with its batches.
 WorkloadRun open_workload(const std::string& name, const std::string& device,
                           bool uncorrected_epsilon = false);
 

@@ -32,7 +32,7 @@ class WebGpuPrograms : public ::testing::TestWithParam<const char*> {};
 TEST_P(WebGpuPrograms, OfTheWorkloadsAreSound) {
   const std::shared_ptr<Context> context = null_context();
   if (!context) GTEST_SKIP() << "the WebGPU library is missing";
-  const tools::WorkloadRun run = tools::open_workload(GetParam(), "web");
+  const tools::WorkloadRun run = tools::compile_workload(GetParam(), "web");
   const Graph& graph = run.training->core().compiled()->graph;
   wgsl::Target more;
   more.storage_buffers = 10;
