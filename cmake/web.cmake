@@ -18,9 +18,9 @@ foreach(target IN ITEMS fmt::fmt nlohmann_json::nlohmann_json)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
   target_include_directories(${target} SYSTEM INTERFACE ${TENSORGRAD_HOST_HEADERS})
 endforeach()
-# Without locales, which bring iostreams.
-target_compile_definitions(fmt::fmt INTERFACE FMT_USE_FULL_CACHE_DRAGONBOX=0
-                           "FMT_STATIC_THOUSANDS_SEPARATOR=','")
+# Without locales, which bring iostreams, and without the widest numbers, which nothing writes.
+target_compile_definitions(fmt::fmt INTERFACE FMT_USE_FULL_CACHE_DRAGONBOX=0 FMT_USE_LONG_DOUBLE=0
+                           FMT_USE_INT128=0 "FMT_STATIC_THOUSANDS_SEPARATOR=','")
 add_library(tensorgrad_fmt OBJECT cmake/wasm/fmt.cpp)
 target_link_libraries(tensorgrad_fmt PRIVATE fmt::fmt)
 target_compile_options(tensorgrad_fmt PRIVATE -Oz -w)
