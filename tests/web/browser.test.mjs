@@ -121,6 +121,24 @@ describe('in Chromium', { skip: noBrowser }, () => {
     assert.equal(seen.messages, 21);
   });
 
+  it('says which program the GPU refuses, and goes on', async () => {
+    const wrong = lineFit((h) => ({ ...h, modules: h.modules.map((m) => ({ ...m, code: m.code.replace('w[0]', 'v[0]') })) }));
+    const { name, message, loss } = await browser.page.evaluate(async ([good, bad]) => {
+      const { init } = await import('/web/src/index.js');
+      const tg = await init();
+      const batch = () => ({ x: Float32Array.of(1, 2, 3, 4), y: Float32Array.of(2, 4, 6, 8) });
+      const refused = await tg.loadBundle(Uint8Array.from(bad));
+      const error = await refused.step(batch()).catch((e) => e);
+      const training = await tg.loadBundle(Uint8Array.from(good));
+      const result = await training.step(batch());
+      await tg.destroy();
+      return { name: error.name, message: error.message, loss: result.loss };
+    }, [bundle, [...wrong]]);
+    assert.equal(name, 'GPUProgramError');
+    assert.match(message, /The GPU refuses/);
+    assert.ok(Math.abs(loss - 16.875) < 1e-4, `${loss}`);
+  });
+
   it('says that the device is lost', async () => {
     const name = await browser.page.evaluate(async (bytes) => {
       const { init } = await import('/web/src/index.js');
