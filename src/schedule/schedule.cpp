@@ -165,8 +165,12 @@ PassOptions::PassOptions(const std::string& list) {
 }
 
 PassOptions PassOptions::from_environment() {
+#ifdef __wasm__
+  return {};  // a page has no environment
+#else
   const char* list = std::getenv("TENSORGRAD_PASSES");  // NOLINT(concurrency-mt-unsafe)
   return list ? PassOptions(list) : PassOptions();
+#endif
 }
 
 std::vector<std::string> PassOptions::names() { return {pass_names.begin(), pass_names.end()}; }

@@ -7,6 +7,7 @@
 
 #include "tensorgrad/optim.h"
 #include "train/optim_fields.h"
+#include "train/parse_json.h"
 
 namespace tensorgrad {
 
@@ -18,7 +19,7 @@ namespace {
 constexpr int max_depth = 32;
 
 Json parsed(const char* what, std::string_view text, const Site& site) {
-  Json json = Json::parse(text, nullptr, false);
+  Json json = parse_json(text);
   if (json.is_discarded()) {
     throw FormatError(fmt::format("{}: the text is not JSON: {:.60}", what, text), site);
   }

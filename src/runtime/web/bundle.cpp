@@ -8,6 +8,7 @@
 #include "runtime/web/engine.h"
 #include "tensorgrad/error.h"
 #include "tensorgrad/web.h"
+#include "train/parse_json.h"
 #include "train/update.h"
 
 namespace tensorgrad::web {
@@ -210,7 +211,7 @@ Json describe(detail::TrainingCore& training, const std::map<std::string, Forwar
     for (const std::string& n : slot_names(training.options().optimizer)) {
       add_state("optimizer." + n, slot++);
     }
-    header["optimizer"] = Json::parse(to_string(training.options().optimizer));
+    header["optimizer"] = parse_json(to_string(training.options().optimizer));
     header["step"] = training.steps();
   }
   header["seed"] = fmt::format("{}", training.options().seed);

@@ -8,6 +8,7 @@
 #include "runtime/web/bundle.h"
 #include "schedule/print.h"
 #include "train/core.h"
+#include "train/parse_json.h"
 
 namespace tensorgrad::web {
 namespace {
@@ -103,7 +104,7 @@ std::string inspect(Model model) {
 }  // namespace
 
 std::vector<std::byte> ModuleHost::call(std::string_view request_text) {
-  const Json request = Json::parse(request_text, nullptr, false);
+  const Json request = parse_json(request_text);
   if (!request.is_object()) throw FormatError("The request is not a JSON object.");
   const std::string what = text(request, "call");
   if (what == "models") {

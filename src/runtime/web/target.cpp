@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensorgrad/error.h"
+#include "train/parse_json.h"
 
 namespace tensorgrad::web {
 namespace {
@@ -35,7 +36,7 @@ wgsl::Target parse_target(std::string_view device) {
   if (device == "web") return target;
   constexpr std::string_view prefix = "web:";
   if (device.starts_with(prefix)) device.remove_prefix(prefix.size());
-  const Json json = Json::parse(device, nullptr, false);
+  const Json json = parse_json(device);
   if (!json.is_object()) {
     throw FormatError(fmt::format("The adapter is described by \"{}\", not JSON.", device));
   }
