@@ -1,7 +1,9 @@
 #include "schedule/lower_base.h"
 
 #include <algorithm>
+#include <set>
 
+#include "kernel/overwrite.h"
 #include "kernel/visit.h"
 #include "ops/rules.h"
 
@@ -58,25 +60,26 @@ Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& ind
 }
 
 void LoweringBase::check_overwrites() const {
-  const Kernel& k = out_.kernel;
   check_operands_survive();
-  for (std::size_t s = 0; s < k.nest.stages.size(); ++s) {
-    for (const kernel::Store& store : k.nest.stages[s].stores) {
-      if (!k.args[static_cast<std::size_t>(store.buffer)].read) continue;
-      const bool own_acc = store.buffer == contraction_arg_;
-      const int buffer = out_.buffers[static_cast<std::size_t>(store.buffer)];
-      const bool has_contents =
-          own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
-      for (std::size_t r = 0; r < k.nest.stages.size(); ++r) {
-        for (const ExprNode& load : loads_of(k.nest.stages[r])) {
-          if (load.buffer != store.buffer) continue;
-          if (has_contents && load.index == store.index && r <= s) continue;
-          if (disjoint(load.index, store.index)) continue;
-          throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
-                              : "a buffer is read after it is overwritten"};
-        }
-      }
+  const Kernel& k = out_.kernel;
+  std::set<int> stored;
+  for (const kernel::Stage& stage : k.nest.stages) {
+    for (const kernel::Store& store : stage.stores) stored.insert(store.buffer);
+  }
+  std::optional<Kernel> shared;
+  for (const int arg : stored) {
+    if (!k.args[static_cast<std::size_t>(arg)].read) continue;
+    if (!shared) shared = kernel::share_loops(k);
+    const bool own_acc = arg == contraction_arg_;
+    const int buffer = out_.buffers[static_cast<std::size_t>(arg)];
+    const bool has_contents =
+        own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
+    if (has_contents ? kernel::reads_before_writing(*shared, arg, arg)
+                     : kernel::reads_elsewhere(*shared, arg)) {
+      continue;
     }
+    throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
+                        : "a buffer is read after it is overwritten"};
   }
 }
 
@@ -95,23 +98,6 @@ void LoweringBase::check_operands_survive() const {
       }
     }
   });
-}
-
-// Ranges of two indices do not meet: parts of one buffer.
-bool LoweringBase::disjoint(Index a, Index b) const {
-  const IndexNode& x = out_.kernel.pool.node(a);
-  const IndexNode& y = out_.kernel.pool.node(b);
-  return x.hi < y.lo || y.hi < x.lo;
-}
-
-std::vector<ExprNode> LoweringBase::loads_of(const kernel::Stage& stage) const {
-  std::vector<ExprNode> loads;
-  for_each_part(
-      out_.kernel.pool, roots(stage), [](const IndexNode&) {},
-      [&](const ExprNode& n) {
-        if (n.fn == Fn::load) loads.push_back(n);
-      });
-  return loads;
 }
 
 }  // namespace tensorgrad::schedule

@@ -33,10 +33,10 @@ class LoweringBase {
   int add_loop(std::int64_t extent);
   /// The element of a map, or of a copy of what is stored elsewhere.
   kernel::Expr pull_map(Puller& puller, int i, const std::vector<kernel::Index>& index) const;
-  /// A buffer that is both read and written must be read at the element written, before the write;
-  /// and what it held before must be meant: that of a state, or a contraction's result. Another
-  /// buffer gets its contents from this very kernel, whose loads of a stage run before its stores.
-  /// The operands of a contraction are not overwritten.
+  /// Where a buffer is both read and written, what it held before must be meant, that of a state or
+  /// a contraction's result, and be read before it is overwritten. Another buffer gets its contents
+  /// from this very kernel, whose loads of a stage run before its stores. The operands of a
+  /// contraction are not overwritten.
   /// Throws Unfit.
   void check_overwrites() const;
 
@@ -49,8 +49,6 @@ class LoweringBase {
 
  private:
   void check_operands_survive() const;
-  bool disjoint(kernel::Index a, kernel::Index b) const;
-  std::vector<kernel::ExprNode> loads_of(const kernel::Stage& stage) const;
 };
 
 /// Groups of the results of one attention, with scans, of sorts, and of a scatter.

@@ -21,9 +21,10 @@ namespace {
 using namespace schedule;  // NOLINT: the passes are this file's vocabulary
 
 constexpr std::array pass_names{
-    "simplify",    "match_attention", "merge_contractions", "thin_products", "fuse_maps",
-    "place_parts", "fuse_epilogues",  "fuse_rows",          "fuse_siblings", "drop_stores",
-    "split_loops", "collapse_loops",  "rebase_arguments",   "share_kernels", "reuse_memory"};
+    "simplify",       "match_attention",  "merge_contractions", "thin_products",
+    "fuse_maps",      "place_parts",      "fuse_epilogues",     "fuse_rows",
+    "fuse_siblings",  "drop_stores",      "overwrite",          "split_loops",
+    "collapse_loops", "rebase_arguments", "share_kernels",      "reuse_memory"};
 
 // "relu", "add": what a person would call the value.
 std::string op_label(const Item& item) {
@@ -101,8 +102,9 @@ class Pipeline {
 Plan emit(State& s, const Target& target, const PassOptions& options) {
   Plan plan;
   plan.buffers = s.buffers;
-  std::unordered_map<std::string, int> known;
-  for (int g : s.group_order()) {
+  std::vector<int> groups;
+  std::vector<Lowered> kernels;
+  for (const int g : s.group_order()) {
     const auto& items = s.groups[static_cast<std::size_t>(g)].items;
     const bool empty = std::all_of(items.begin(), items.end(), [&](int i) {
       return s.items[static_cast<std::size_t>(i)].value.size() == 0;
@@ -113,6 +115,14 @@ Plan emit(State& s, const Target& target, const PassOptions& options) {
       throw GraphError(
           fmt::format("schedule: a kernel that was one before cannot be lowered: {}.", l.failure));
     }
+    groups.push_back(g);
+    kernels.push_back(std::move(l));
+  }
+  if (options.on("overwrite")) overwrite_temporaries(plan.buffers, kernels);
+  std::unordered_map<std::string, int> known;
+  for (std::size_t n = 0; n < kernels.size(); ++n) {
+    Lowered& l = kernels[n];
+    const auto& items = s.groups[static_cast<std::size_t>(groups[n])].items;
     if (options.on("split_loops")) split_loops(l.kernel);
     if (options.on("collapse_loops")) collapse_loops(l.kernel);
     Dispatch d;

@@ -115,6 +115,9 @@ struct Lowered {
   std::string failure;
 };
 Lowered lower(const State& state, const std::vector<int>& items);
+/// Where a kernel reads a temporary for the last time and can write one of its results over it,
+/// they become one buffer. `kernels` are in the order in which they run.
+void overwrite_temporaries(const std::vector<PlanBuffer>& buffers, std::vector<Lowered>& kernels);
 /// The argument of a kernel for a plan buffer, which it reads or writes.
 using Argument = std::function<int(int buffer, bool written)>;
 /// Convolution `n`, whose result goes to `out`.

@@ -7,6 +7,7 @@
 #include "codegen/llvm/math.h"
 #include "codegen/llvm/nest.h"
 #include "codegen/llvm/share.h"
+#include "kernel/overwrite.h"
 
 namespace tensorgrad::llvm_ir {
 namespace {
@@ -34,7 +35,7 @@ std::string parameter(const kernel::BufferArg& arg, bool stored, std::size_t ind
 }  // namespace
 
 std::string render(const kernel::Kernel& kernel, std::string_view entry) {
-  const kernel::Kernel shared = share_loops(kernel);
+  const kernel::Kernel shared = kernel::share_loops(kernel);
   NestRenderer nest(shared);
   nest.render(choose_order(shared));
   const std::vector<bool> stored = stored_buffers(kernel);

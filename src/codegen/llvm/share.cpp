@@ -1,8 +1,8 @@
 #include "codegen/llvm/share.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
+#include <set>
 #include <unordered_set>
 
 #include "codegen/llvm/math.h"
@@ -33,18 +33,6 @@ std::optional<int> only_loop(const Kernel& kernel, const Stage& stage) {
     if (result) return std::nullopt;
     result = loop;
   }
-  return result;
-}
-
-/// Whether the value may change between two stages.
-bool reads_written(const Kernel& kernel, Expr value) {
-  const std::vector<bool> stored = stored_buffers(kernel);
-  bool result = false;
-  kernel::for_each_part(
-      kernel.pool, value, [](const IndexNode&) {},
-      [&](const ExprNode& node) {
-        result = result || (node.fn == Fn::load && stored[static_cast<std::size_t>(node.buffer)]);
-      });
   return result;
 }
 
@@ -86,52 +74,34 @@ std::vector<Expr> parts(const Kernel& kernel, const Stage& stage,
   return result;
 }
 
+/// Whether the value may change before a stage computes it for the last time.
+bool changes(const Kernel& kernel, Expr value) {
+  const auto& stages = kernel.nest.stages;
+  std::size_t last = stages.size();
+  const auto uses = [&](const Stage& stage) {
+    const std::vector<Expr> all = parts(kernel, stage, {});
+    return std::any_of(all.begin(), all.end(), [&](Expr e) { return e.id == value.id; });
+  };
+  while (last > 0 && !uses(stages[last - 1])) --last;
+  std::set<int> stored;
+  for (std::size_t i = 0; i + 1 < last; ++i) {
+    for (const auto& store : stages[i].stores) stored.insert(store.buffer);
+  }
+  bool result = false;
+  kernel::for_each_part(
+      kernel.pool, value, [](const IndexNode&) {},
+      [&](const ExprNode& node) {
+        result = result || (node.fn == Fn::load && stored.contains(node.buffer));
+      });
+  return result;
+}
+
 }  // namespace
 
 std::vector<bool> stored_buffers(const Kernel& kernel) {
   std::vector<bool> result(kernel.args.size(), false);
   for (const Stage& stage : kernel.nest.stages) {
     for (const auto& store : stage.stores) result[static_cast<std::size_t>(store.buffer)] = true;
-  }
-  return result;
-}
-
-Kernel share_loops(const Kernel& kernel) {
-  Kernel result = kernel;
-  std::vector<std::vector<int>> known;
-  for (Stage& stage : result.nest.stages) {
-    const auto same = std::find_if(known.begin(), known.end(), [&](const std::vector<int>& loops) {
-      return std::equal(loops.begin(), loops.end(), stage.loops.begin(), stage.loops.end(),
-                        [&](int a, int b) { return extent_of(result, a) == extent_of(result, b); });
-    });
-    if (same == known.end()) {
-      known.push_back(stage.loops);
-      continue;
-    }
-    if (*same == stage.loops) continue;
-    std::map<int, int> names;
-    for (std::size_t i = 0; i < stage.loops.size(); ++i) names[stage.loops[i]] = (*same)[i];
-    Pool& pool = result.pool;
-    const Pool::Mapping mapping{.loop =
-                                    [&](int var, std::int64_t extent) {
-                                      const auto found = names.find(var);
-                                      return pool.loop(found == names.end() ? var : found->second,
-                                                       extent);
-                                    },
-                                .load = nullptr,
-                                .acc = nullptr};
-    stage.loops = *same;
-    for (auto& accumulator : stage.accumulators) {
-      accumulator.value = pool.rewrite(accumulator.value, mapping);
-      if (accumulator.position.id >= 0) {
-        accumulator.position = pool.rewrite(accumulator.position, mapping);
-      }
-    }
-    for (auto& store : stage.stores) {
-      store.index = pool.rewrite(store.index, mapping);
-      store.value = pool.rewrite(store.value, mapping);
-      if (store.cond.defined()) store.cond = pool.rewrite(store.cond, mapping);
-    }
   }
   return result;
 }
@@ -156,7 +126,7 @@ std::vector<SavedValue> values_to_save(const Kernel& kernel) {
       for (const Expr expr : parts(kernel, stages[later], stop)) {
         if (!computed.contains(expr.id) || saved.contains(expr.id)) continue;
         if (kernel.pool.node(expr).dtype != DType::f32 || !calls_function(kernel, expr) ||
-            !depends_on(kernel, expr, *loop) || reads_written(kernel, expr)) {
+            !depends_on(kernel, expr, *loop) || changes(kernel, expr)) {
           continue;
         }
         saved.insert(expr.id);

@@ -8,10 +8,6 @@
 
 namespace tensorgrad::llvm_ir {
 
-/// The kernel with equal loops of different stages made one, so that what two stages compute alike
-/// is one expression.
-kernel::Kernel share_loops(const kernel::Kernel& kernel);
-
 /// Which buffers the nest itself stores to, by argument.
 std::vector<bool> stored_buffers(const kernel::Kernel& kernel);
 

@@ -22,9 +22,9 @@ constexpr std::int64_t most_kept = 16, most_registers = 64;
 
 class Chooser {
  public:
-  Chooser(const FlatNest& flat, const RowLayout& layout)
-      : flat_(flat), kernel_(flat.kernel), layout_(layout) {}
-  std::vector<Kept> choose(const std::vector<std::size_t>& run) const;
+  Chooser(const FlatNest& flat, const std::vector<std::size_t>& run, const RowLayout& layout)
+      : flat_(flat), kernel_(flat.kernel), run_(run), layout_(layout) {}
+  std::vector<Kept> choose() const;
 
  private:
   std::int64_t turns(std::size_t i) const { return layout_.turns(flat_.stages[i].count); }
@@ -32,24 +32,23 @@ class Chooser {
   std::set<std::int32_t> reachable(const Stage& stage) const;
   void choose_shared(std::size_t i, int var,
                      const std::map<std::int32_t, std::set<std::size_t>>& users,
-                     const std::set<int>& changed, std::set<std::int32_t>& chosen) const;
-  /// Whether an expression loads, depends on the column, and reads nothing that changes.
-  bool is_worth_keeping(Expr expr, int var, const std::set<int>& changed) const;
+                     std::set<std::int32_t>& chosen) const;
+  /// Buffers that stages before `stage` store to.
+  std::set<int> changed_before(std::size_t stage) const;
+  /// Whether an expression loads, depends on the column, and reads nothing that changes before
+  /// stage `last`.
+  bool is_worth_keeping(Expr expr, int var, std::size_t last) const;
 
   const FlatNest& flat_;
   const Kernel& kernel_;
+  const std::vector<std::size_t>& run_;
   const RowLayout& layout_;
 };
 
-std::vector<Kept> Chooser::choose(const std::vector<std::size_t>& run) const {
+std::vector<Kept> Chooser::choose() const {
   std::vector<Kept> kept;
-  std::set<int> changed;
   std::map<int, std::vector<std::size_t>> by_var;
-  for (const std::size_t i : run) {
-    const auto& stage = kernel_.nest.stages[i];
-    if (i != run.back()) {
-      for (const kernel::Store& s : stage.stores) changed.insert(s.buffer);
-    }
+  for (const std::size_t i : run_) {
     if (flat_.stages[i].var >= 0 && turns(i) <= most_kept) {
       by_var[flat_.stages[i].var].push_back(i);
     }
@@ -62,7 +61,7 @@ std::vector<Kept> Chooser::choose(const std::vector<std::size_t>& run) const {
       for (const std::int32_t id : reachable(kernel_.nest.stages[i])) users[id].insert(i);
     }
     std::set<std::int32_t> chosen;
-    for (const std::size_t i : stages) choose_shared(i, var, users, changed, chosen);
+    for (const std::size_t i : stages) choose_shared(i, var, users, chosen);
     for (const std::int32_t id : chosen) {
       const std::int64_t size = turns(stages.front());
       if (registers + size > most_registers) break;
@@ -90,7 +89,7 @@ std::set<std::int32_t> Chooser::reachable(const Stage& stage) const {
 
 void Chooser::choose_shared(std::size_t i, int var,
                             const std::map<std::int32_t, std::set<std::size_t>>& users,
-                            const std::set<int>& changed, std::set<std::int32_t>& chosen) const {
+                            std::set<std::int32_t>& chosen) const {
   std::set<std::int32_t> seen;
   std::vector<Expr> stack = kernel::roots(kernel_.nest.stages[i]).exprs;
   while (!stack.empty()) {
@@ -98,7 +97,8 @@ void Chooser::choose_shared(std::size_t i, int var,
     stack.pop_back();
     if (!seen.insert(top.id).second || chosen.contains(top.id)) continue;
     const ExprNode& node = kernel_.pool.node(top);
-    if (users.at(top.id).size() > 1 && is_worth_keeping(top, var, changed)) {
+    const std::set<std::size_t>& mine = users.at(top.id);
+    if (mine.size() > 1 && is_worth_keeping(top, var, *mine.rbegin())) {
       chosen.insert(top.id);
       continue;
     }
@@ -108,8 +108,18 @@ void Chooser::choose_shared(std::size_t i, int var,
   }
 }
 
-bool Chooser::is_worth_keeping(Expr expr, int var, const std::set<int>& changed) const {
+std::set<int> Chooser::changed_before(std::size_t stage) const {
+  std::set<int> changed;
+  for (const std::size_t i : run_) {
+    if (i >= stage) break;
+    for (const kernel::Store& s : kernel_.nest.stages[i].stores) changed.insert(s.buffer);
+  }
+  return changed;
+}
+
+bool Chooser::is_worth_keeping(Expr expr, int var, std::size_t last) const {
   if (kernel_.pool.node(expr).dtype == DType::bool_) return false;
+  const std::set<int> changed = changed_before(last);
   bool depends = false;
   bool loads = false;
   bool stays = true;
@@ -132,7 +142,7 @@ std::vector<Kept> choose_kept(const FlatNest& flat, const std::vector<std::size_
                               const RowLayout& layout) {
   // Parts of a row leave little of it to each.
   if (layout.parts > 1) return {};
-  return Chooser(flat, layout).choose(run);
+  return Chooser(flat, run, layout).choose();
 }
 
 }  // namespace tensorgrad::wgsl

@@ -50,7 +50,7 @@ class RowRenderer {
       }
       // Nothing but a few results a row is left to store in most cases.
       RowLayout last = layout_;
-      if (!stores_columns()) last.parts = 1;
+      if (!stores_columns() || overwrites_for_others()) last.parts = 1;
       out.passes.push_back(Pass(*this, kernel_.nest.stages.size(), last).run());
     } else {
       out.passes.push_back(Pass(*this, kernel_.nest.stages.size(), layout_).run());
@@ -61,6 +61,23 @@ class RowRenderer {
   bool stores_columns() const {
     for (std::size_t i = 0; i < kernel_.nest.stages.size(); ++i) {
       if (!kernel_.nest.stages[i].stores.empty() && flat_.stages[i].count > 1) return true;
+    }
+    return false;
+  }
+
+  /// Whether a part of a row would store what other parts load: each runs again the stages without
+  /// partial results.
+  bool overwrites_for_others() const {
+    const auto& stages = kernel_.nest.stages;
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      if (partial_.contains({i, 0})) continue;
+      const std::set<int> loads = touched(kernel_, stages[i]).loads;
+      for (std::size_t j = 0; j < stages.size(); ++j) {
+        if (j == i) continue;
+        for (const kernel::Store& s : stages[j].stores) {
+          if (loads.contains(s.buffer)) return true;
+        }
+      }
     }
     return false;
   }
@@ -271,6 +288,8 @@ class RowRenderer {
           writer_.close();
         }
       }
+      const std::set<int> loads = touched(kernel_, stage).loads;
+      loaded_.insert(loads.begin(), loads.end());
       finish(i, running);
     }
 

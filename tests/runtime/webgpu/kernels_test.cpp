@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -219,6 +220,28 @@ TEST_F(WebGpuKernels, AttentionByTilesOfScores) {
   check({36, 36, 32, 32, true, false}, 10);
   check({5, 3, 8, 40, true, false}, 10);
   check({1, 50, 4, 4, false, true}, 8);
+}
+
+TEST_F(WebGpuKernels, RowsWriteOverWhatTheyRead) {
+  // By one invocation a row, by several, and in parts.
+  for (const Shape& shape : {Shape{3000, 6}, {60, 300}, {3, 5000}}) {
+    SCOPED_TRACE(to_string(shape));
+    Graph graph;
+    std::vector<RefArray> values;
+    const Tensor x = add_input(graph, values, {{shape[0], 4}, DType::f32});
+    const Tensor y = add_input(graph, values, {{4, shape[1]}, DType::f32});
+    const Tensor w = add_input(graph, values, {{shape[1], 3}, DType::f32});
+    const Tensor product = matmul(x, y);
+    const Tensor centred = product - mean(product, Reduce(-1, true));
+    const Tensor rows = centred * rsqrt(mean(square(centred), Reduce(-1, true)) + 1e-5);
+    graph.outputs = {{"result", matmul(rows, w) * (1. / static_cast<double>(shape[1]))}};
+    const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
+    EXPECT_TRUE(std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const auto& k) {
+      return !k.contraction && std::any_of(k.args.begin(), k.args.end(),
+                                           [](const auto& arg) { return arg.read && arg.written; });
+    }));
+    expect_agreement(graph, values, 1e-5);
+  }
 }
 
 TEST_F(WebGpuKernels, InfinitiesBehindTheDiagonalAreNotCounted) {
