@@ -16,7 +16,6 @@ using kernel::ExprNode;
 using kernel::Fn;
 using kernel::IndexNode;
 using kernel::Kernel;
-using kernel::Pool;
 using kernel::Stage;
 
 std::int64_t extent_of(const Kernel& kernel, int loop) {
