@@ -10,8 +10,6 @@
 namespace tensorgrad::schedule {
 
 using kernel::Expr;
-using kernel::ExprNode;
-using kernel::Fn;
 using kernel::Index;
 using kernel::IndexNode;
 using kernel::Kernel;
