@@ -1,10 +1,11 @@
 #include "kernel/overwrite.h"
 
 #include <algorithm>
-#include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "graph/order.h"
 #include "kernel/visit.h"
 
 namespace tensorgrad::kernel {
@@ -50,11 +51,11 @@ bool spares(const Kernel& kernel, int from, int to, bool earlier_counts) {
 // Whether the points of a stage have different values of an index: each term of the sum is a loop,
 // and steps over all that the smaller terms reach together.
 bool is_injective(const Kernel& kernel, const Stage& stage, Index index) {
-  std::map<int, std::int64_t> strides;
+  std::vector<std::int64_t> strides(kernel.loops.size());
   const auto add = [&](Index atom, std::int64_t factor) {
     const IndexNode& node = kernel.pool.node(atom);
     if (node.kind != IndexNode::Kind::loop) return false;
-    strides[node.var] += factor;
+    strides[static_cast<std::size_t>(node.var)] += factor;
     return true;
   };
   const IndexNode& node = kernel.pool.node(index);
@@ -68,10 +69,11 @@ bool is_injective(const Kernel& kernel, const Stage& stage, Index index) {
   std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride, extent
   for (const auto* loops : {&kernel.nest.outer, &stage.loops}) {
     for (const int loop : *loops) {
-      if (extent_of(kernel, loop) != 1) steps.emplace_back(strides[loop], extent_of(kernel, loop));
+      const std::int64_t extent = extent_of(kernel, loop);
+      if (extent != 1) steps.emplace_back(strides[static_cast<std::size_t>(loop)], extent);
     }
   }
-  std::sort(steps.begin(), steps.end());
+  sort_values(steps);
   std::int64_t reach = 0;
   for (const auto& [stride, extent] : steps) {
     if (stride <= reach) return false;
@@ -95,13 +97,15 @@ Kernel share_loops(const Kernel& kernel) {
       continue;
     }
     if (*same == stage.loops) continue;
-    std::map<int, int> names;
-    for (std::size_t i = 0; i < stage.loops.size(); ++i) names[stage.loops[i]] = (*same)[i];
+    std::vector<int> names(result.loops.size());
+    std::iota(names.begin(), names.end(), 0);
+    for (std::size_t i = 0; i < stage.loops.size(); ++i) {
+      names[static_cast<std::size_t>(stage.loops[i])] = (*same)[i];
+    }
     Pool& pool = result.pool;
     const Pool::Mapping mapping{.loop =
                                     [&](int var, std::int64_t extent) {
-                                      const auto found = names.find(var);
-                                      return pool.loop(found == names.end() ? var : found->second,
+                                      return pool.loop(names[static_cast<std::size_t>(var)],
                                                        extent);
                                     },
                                 .load = nullptr,

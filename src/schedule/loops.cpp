@@ -48,12 +48,13 @@ bool divides(const Pool& pool, const Stage& stage, int var) {
 }
 
 // Merges loops `at` and `at + 1` of `list`, which stages [first, last) use, unless one then
-// divides.
+// divides, or divides by an extent of 0.
 bool merge_pair(Kernel& k, std::vector<int>& list, std::size_t at, std::size_t first,
                 std::size_t last) {
   const int a = list[at];
   const int b = list[at + 1];
   const std::int64_t inner = k.loops[static_cast<std::size_t>(b)].extent;
+  if (inner == 0) return false;
   const std::int64_t extent = k.loops[static_cast<std::size_t>(a)].extent * inner;
   const int merged = static_cast<int>(k.loops.size());
   std::vector<Stage> stages(k.nest.stages.begin() + static_cast<std::ptrdiff_t>(first),

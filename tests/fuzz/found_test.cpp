@@ -108,6 +108,12 @@ TEST(FoundByRandomGraphs, AProductWithoutDepth) {
                    {"thin_products"});
 }
 
+TEST(FoundByRandomGraphs, ASumOverNothingOfNumbersThatAreMade) {
+  const Tensor made = prim::iota({2, 4, 5, 0}, 2, DType::f32);
+  const DotAttr product{{0}, {0}, {2, 3}, {2, 3}};
+  expect_agreement({prim::dot_general(made, input("x", {2, 3, 5, 0}), product)});
+}
+
 TEST(FoundByRandomGraphs, AttentionOfNoFeatures) {
   const Tensor q = input("q", {1, 2, 0}), v = input("v", {1, 3, 2});
   const Tensor k = input("k", {1, 3, 0});

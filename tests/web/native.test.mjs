@@ -77,7 +77,7 @@ describe('the page beside the native command', { skip: noBrowser || (!existsSync
     const bits = await browser.page.evaluate(async () => {
       const { init } = await import('/web/src/index.js');
       const tg = await init();
-      const module = await tg.loadModule('/build/web/bin/workloads.wasm');
+      const module = await tg.loadModule('/build/web/bin/random.wasm');
       const training = await module.training('random');
       const found = {};
       for (const [name, seed] of [['original', 0], ['partitionable', 42]]) {
