@@ -8,14 +8,22 @@
 
 namespace {
 
-void Compile(benchmark::State& state, const std::string& work) {
+void compile(benchmark::State& state, const std::string& work) {
   for ([[maybe_unused]] auto _ : state) {
     auto run = tensorgrad::tools::open_workload(work, "cpu");
     benchmark::DoNotOptimize(run.step(0).loss());
   }
 }
-BENCHMARK_CAPTURE(Compile, W1, "W1")->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(Compile, W2, "W2")->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(Compile, W3c, "W3c")->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  for (const char* work : {"W1", "W2", "W3c"}) {
+    benchmark::RegisterBenchmark((std::string("compile ") + work).c_str(), compile, work)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,5 +1,5 @@
 // What this processor can do at best, to be read beside what kernels reach: bytes read and copied,
-// and multiply-adds. `--benchmark_filter=Read`; a number of threads is in each name.
+// and multiply-adds. `--benchmark_filter=read`; a number of threads is in each name.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -14,7 +14,7 @@ using Vector = float __attribute__((vector_size(lanes * sizeof(float))));
 
 /// Sums an array of `range(0)` floats for each thread: what a sum, whose additions are free beside
 /// its loads, cannot be faster than.
-void Read(benchmark::State& state) {
+void read(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0));
   const std::vector<Vector> x(size / lanes, Vector{} + 1);
   for ([[maybe_unused]] auto _ : state) {
@@ -26,16 +26,9 @@ void Read(benchmark::State& state) {
   }
   state.SetBytesProcessed(state.iterations() * state.range(0) * 4);
 }
-BENCHMARK(Read)
-    ->Arg(1 << 14)
-    ->Arg(1 << 18)
-    ->Arg(1 << 22)
-    ->Arg(1 << 26)
-    ->ThreadRange(1, 2)
-    ->UseRealTime();
 
 /// Copies an array: counts the bytes read and the bytes written.
-void Copy(benchmark::State& state) {
+void copy(benchmark::State& state) {
   const auto size = static_cast<std::size_t>(state.range(0));
   const std::vector<Vector> x(size / lanes, Vector{} + 1);
   std::vector<Vector> y(x.size());
@@ -46,16 +39,9 @@ void Copy(benchmark::State& state) {
   }
   state.SetBytesProcessed(state.iterations() * state.range(0) * 8);
 }
-BENCHMARK(Copy)
-    ->Arg(1 << 14)
-    ->Arg(1 << 18)
-    ->Arg(1 << 22)
-    ->Arg(1 << 26)
-    ->ThreadRange(1, 2)
-    ->UseRealTime();
 
 /// Multiply-adds in registers; `flops` counts two for each.
-void MultiplyAdd(benchmark::State& state) {
+void multiply_add(benchmark::State& state) {
   constexpr int steps = 1024;
   std::array<Vector, chains + 4> sums{};
   Vector x = Vector{} + 1;
@@ -70,6 +56,16 @@ void MultiplyAdd(benchmark::State& state) {
                      static_cast<double>(sums.size() * lanes);
   state.counters["flops"] = benchmark::Counter(flops, benchmark::Counter::kIsRate);
 }
-BENCHMARK(MultiplyAdd)->ThreadRange(1, 2)->UseRealTime();
 
 }  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  for (const std::int64_t size : {1 << 14, 1 << 18, 1 << 22, 1 << 26}) {
+    benchmark::RegisterBenchmark("read", read)->Arg(size)->ThreadRange(1, 2)->UseRealTime();
+    benchmark::RegisterBenchmark("copy", copy)->Arg(size)->ThreadRange(1, 2)->UseRealTime();
+  }
+  benchmark::RegisterBenchmark("multiply_add", multiply_add)->ThreadRange(1, 2)->UseRealTime();
+  benchmark::RunSpecifiedBenchmarks();
+}
