@@ -52,6 +52,6 @@ describe('the core as WebAssembly', () => {
     assert.equal(error({ call: 'dance' }).cpp, 'FormatError');
     assert.equal(error({ call: 'inspect', model: 'W1', options: { a: 'b' } }).cpp, 'FormatError');
     // The module works after an exception as before.
-    assert.equal(module.models().length, 6);
+    assert.equal(module.models().length, 5);
   });
 });
