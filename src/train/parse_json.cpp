@@ -51,6 +51,9 @@ class Builder {
     return true;
   }
   bool open(Json value) {
+    // What writes or copies a value calls itself for each level, until the stack is full.
+    constexpr std::size_t deepest = 64;
+    if (open_.size() == deepest) return false;
     open_.push_back(&place(std::move(value)));
     return true;
   }
