@@ -14,7 +14,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 std::int64_t block_count(std::int64_t flops, std::int64_t most) {
   // Some tens of microseconds pay for a block of its own.
-  constexpr std::int64_t block_flops = 20'000'000;
+  constexpr std::int64_t block_flops = 16'000'000;
   return std::clamp(flops / block_flops, std::int64_t{1}, std::max<std::int64_t>(most, 1));
 }
 
