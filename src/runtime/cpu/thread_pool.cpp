@@ -105,7 +105,17 @@ void ThreadPool::wait_until_done() {
 }
 
 void ThreadPool::run(std::int64_t chunks, const Body& body) {
-  if (threads_ == 1 || chunks <= 1 || busy_.exchange(true)) {
+  // A job that began alone stays alone, its inner jobs too, though the pool is free by then.
+  thread_local const ThreadPool* alone_in = nullptr;
+  if (threads_ == 1 || chunks <= 1 || alone_in == this) {
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
+    return;
+  }
+  if (busy_.exchange(true)) {
+    struct Restore {
+      const ThreadPool* before;
+      ~Restore() { alone_in = before; }
+    } const restore{std::exchange(alone_in, this)};
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, 0);
     return;
   }
