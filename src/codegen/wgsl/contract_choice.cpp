@@ -159,16 +159,14 @@ std::vector<Tile> direct_tiles(const Problem& problem, const Target& target) {
   if (!target.cpu && results < 1024 * target.units) add(1, 1);
   // SwiftShader takes about the time of its loads: 7.0 ms with 4x8, 8.7 with 4x4 and 8.9 with 8x8
   // for 128x256x784 on two cores.
-  if (target.cpu && problem.columns() % 8 == 0) add(4, 8);
+  const bool in_eights = problem.columns() % 8 == 0;
+  if (target.cpu && in_eights) add(4, 8);
   add(4, 4);
   add(2, 4);
   add(1, 4);
-  if (target.cpu) {
-    add(8, 4);
-    if (problem.columns() % 8 == 0) add(8, 8);
-  } else if (problem.columns() % 8 == 0) {
-    add(4, 8);
-  }
+  if (in_eights) add(4, 8);
+  if (target.cpu) add(8, 4);
+  if (target.cpu && in_eights) add(8, 8);
   return tiles;
 }
 
