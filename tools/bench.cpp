@@ -101,6 +101,10 @@ Json bench_training(const std::string& name, const BenchArguments& a) {
         {"planned", plan->total_bytes()},
         {"allocated", static_cast<std::int64_t>(program.executable()->allocated_bytes()) + states}};
   }
+  if (plan) {
+    out["replay_ms"] =
+        1e3 * replay_seconds(program, core.engine(), run.batches[0].feed(), a.seconds / 2);
+  }
   out["losses"] = losses;
   if (plan && !a.profile.empty()) {
     const std::string title = fmt::format("{} on {}", name, core.engine().name());
@@ -137,11 +141,12 @@ std::vector<Json> bench_operations(const std::string& name, const BenchArguments
 void print(const Json& row) {
   if (row.contains("losses")) {
     fmt::print(
-        "{:<6} {:<10} step {:9.4f} ms  back to back {:9.4f} ms  compile {:7.0f} ms  "
-        "{:3} kernels  {:.1f} MB\n",
+        "{:<6} {:<10} step {:9.4f} ms  back to back {:9.4f} ms  replay {:9.4f} ms  compile "
+        "{:7.0f} ms  {:3} kernels  {:.1f} MB\n",
         row["work"].get<std::string>(), row["device"].get<std::string>(),
         row["step_ms"].get<double>(), row["device_ms"].get<double>(),
-        row["compile_ms"].get<double>(), row["kernels"].get<std::int64_t>(),
+        row.value("replay_ms", row["device_ms"].get<double>()), row["compile_ms"].get<double>(),
+        row["kernels"].get<std::int64_t>(),
         row.contains("bytes") ? row["bytes"]["planned"].get<double>() / 1e6 : 0.0);
   } else {
     fmt::print("{:<16} {:<10} {:9.4f} ms  device {:9.4f} ms  {:8.1f} GFLOP/s  {:7.1f} GB/s\n",
@@ -218,7 +223,8 @@ Subcommand add_bench(CLI::App& parent) {
       "step_ms is the median of awaited steps with the loss or result read; device_ms of an\n"
       "operation is the median of its time on the device back to back, of a training the best mean "
       "of\n"
-      "steps back to back without reading the loss. Example: tensorgrad bench W1,W3,W3c --device "
+      "steps back to back without reading the loss; replay_ms is the device's time for the step's\n"
+      "kernels back to back, without a new batch. Example: tensorgrad bench W1,W3,W3c --device "
       "cpu --json");
   return {parser, [arguments] { return run(*arguments); }};
 }

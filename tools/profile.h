@@ -32,6 +32,9 @@ std::vector<double> profile(Program& program, Engine& engine, const Feed& feed =
 /// The same with names and costs. The program has a plan.
 StepProfile profile_step(const std::string& title, Program& program, Engine& engine,
                          const Feed& feed = {});
+/// Seconds of one run of the program's kernels back to back, without a new batch: the best mean of
+/// a few tries within about `budget` seconds, on arrays and memory as `profile` has them.
+double replay_seconds(Program& program, Engine& engine, const Feed& feed, double budget);
 
 /// A table in plain text: time, share, operations and bytes a second of each dispatch.
 std::string profile_table(const StepProfile& profile);

@@ -402,7 +402,7 @@ OperationRun operation(const std::string& name, const std::string& device,
   if (held->program->executable()) {
     run.device_seconds = [held] {
       constexpr int repeats = 10;
-      return held->program->executable()->seconds(held->states, repeats) / repeats;
+      return held->program->executable()->seconds({}, held->states, repeats) / repeats;
     };
   }
   run.check = [held] {

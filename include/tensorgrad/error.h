@@ -1,14 +1,31 @@
 // The exceptions of the library.
 #pragma once
 
-#include <source_location>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace tensorgrad {
 
-/// Where in the user's program an op was called.
-using Site = std::source_location;
+/// Where in the user's program an op was called: as std::source_location, without the function's
+/// name, which each call would put into the program.
+class Site {
+ public:
+  /// Nowhere: line 0 of "".
+  constexpr Site() = default;
+  /// As a default argument, the place of the call.
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                std::uint_least32_t line = __builtin_LINE()) noexcept {
+    return Site(file, line);
+  }
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr std::uint_least32_t line() const noexcept { return line_; }
+
+ private:
+  constexpr Site(const char* file, std::uint_least32_t line) : file_(file), line_(line) {}
+  const char* file_ = "";
+  std::uint_least32_t line_ = 0;
+};
 
 /// Base of all exceptions. `what()` is a sentence with the actual values, followed, where the
 /// error belongs to a call, by a line "  at FILE:LINE".

@@ -121,7 +121,8 @@ Tensor polynomial(const Tensor& x, const std::array<double, N>& coefficients) {
 
 /// The inverse error function for |x| < 1, by the single-precision approximation of M. Giles
 /// ("Approximating the erfinv function", 2010): a polynomial in w = -log(1 - x^2) near the centre
-/// and one in sqrt(w) in the tails.
+/// and one in sqrt(w) in the tails. The argument of the logarithm is a product, each factor of
+/// which is exact to a rounding: of x * x, rounded, little of 1 - x^2 would be left in the tails.
 Tensor erf_inv(const Tensor& x) {
   constexpr std::array central{2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
                                -4.39150654e-06, 0.00021858087,  -0.00125372503,
@@ -129,7 +130,8 @@ Tensor erf_inv(const Tensor& x) {
   constexpr std::array tails{-0.000200214257, 0.000100950558, 0.00134934322,
                              -0.00367342844,  0.00573950773,  -0.0076224613,
                              0.00943887047,   1.00167406,     2.83297682};
-  const Tensor w = prim::neg(prim::map(Fn::log1p, {prim::mul(x, prim::neg(x))}));
+  const Tensor one = constant_like(x, 1);
+  const Tensor w = prim::neg(prim::map(Fn::log, {prim::mul(prim::sub(one, x), prim::add(one, x))}));
   const Tensor is_central = prim::map(Fn::lt, {w, constant_like(w, 5)});
   const Tensor near = prim::sub(w, constant_like(w, 2.5));
   const Tensor far = prim::sub(prim::map(Fn::sqrt, {w}), constant_like(w, 3));

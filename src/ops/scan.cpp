@@ -117,19 +117,46 @@ Tensor again(const Tensor& y, Combiner combiner, const Tensor& x) {
   return prim::scan(combiner, x, attr_of(y).axis, attr_of(y).reverse);
 }
 
-// The tangent of a running product is the sum, over the elements so far, of each one's tangent
-// times the product of the others. Without a zero so far that is the product times the sum of t /
-// x; with one, only that element's term is left; with more, none is.
+/// `of` where both elements `by` apart along the scan's axis exist, in its direction: of the later
+/// element and of the earlier one.
+template <class F>
+Tensor combine_apart(const Tensor& y, const Tensor& x, std::int64_t by, F of) {
+  const auto& [axis, reverse] = y.node().attr<ScanAttr>();
+  const std::int64_t n = x.shape()[at(axis)];
+  const auto part = [&, axis = axis](std::int64_t from, std::int64_t to) {
+    return [&x, axis, from, to](const Tensor& v) {
+      Shape start(at(x.rank()), 0);
+      Shape limit = x.shape();
+      start[at(axis)] = from;
+      limit[at(axis)] = to;
+      return prim::slice(v, start, limit, Shape(at(x.rank()), 1));
+    };
+  };
+  const auto low = part(0, n - by);
+  const auto high = part(by, n);
+  if (reverse) return prim::concat(std::vector{of(low, high), part(n - by, n)(x)}, axis);
+  return prim::concat(std::vector{part(0, by)(x), of(high, low)}, axis);
+}
+
+// The tangent of a running product follows y'[i] = x[i] y'[i-1] + y[i-1] x'[i]: running
+// combinations of pairs (a, b), which double the stretch they cover with each pass (Hillis and
+// Steele). Nothing is divided, so that this and all further derivatives are exact where elements
+// are 0 or tiny.
 Tensor product_jvp(const Tensor& y, Tangents t) {
+  const auto& [axis, reverse] = y.node().attr<ScanAttr>();
   const Tensor& x = in(y, 0);
-  const Tensor none = prim::zeros_like(x);
-  const Tensor zero = x == 0;
-  const Tensor others = prim::select(zero, prim::full(x.shape(), 1, x.dtype()), x);
-  const Tensor zeros = again(y, Combiner::sum, prim::cast(zero, x.dtype()));
-  const Tensor product = again(y, Combiner::prod, others);
-  const Tensor without_zero = again(y, Combiner::sum, t[0] / others);
-  const Tensor of_zero = again(y, Combiner::sum, prim::select(zero, t[0], none));
-  return product * prim::select(zeros == 0, without_zero, prim::select(zeros == 1, of_zero, none));
+  const std::int64_t n = x.shape()[at(axis)];
+  Tensor a = x;
+  Tensor b = t[0] * cumprod(x, axis, {.reverse = reverse, .exclusive = true});
+  for (std::int64_t by = 1; by < n; by *= 2) {
+    b = combine_apart(y, b, by, [&](const auto& later, const auto& earlier) {
+      return later(b) + later(a) * earlier(b);
+    });
+    if (2 * by >= n) break;
+    a = combine_apart(
+        y, a, by, [&](const auto& later, const auto& earlier) { return later(a) * earlier(a); });
+  }
+  return b;
 }
 
 // The tangent of the element that the running extremum is.

@@ -52,11 +52,12 @@ class Executable {
   /// Seconds spent in each dispatch during one profiled run with the given feeds.
   virtual std::vector<double> profile(std::span<const std::span<const std::byte>> inputs,
                                       std::span<DeviceBuffer* const> states) = 0;
-  /// Seconds that the device spends on `repeats` runs back to back of a program without inputs.
-  virtual double seconds(std::span<DeviceBuffer* const> states, int repeats) {
+  /// Seconds that the device spends on `repeats` runs back to back, the inputs being there.
+  virtual double seconds(std::span<const std::span<const std::byte>> inputs,
+                         std::span<DeviceBuffer* const> states, int repeats) {
     double total = 0;
     for (int i = 0; i < repeats; ++i) {
-      for (const double s : profile({}, states)) total += s;
+      for (const double s : profile(inputs, states)) total += s;
     }
     return total;
   }

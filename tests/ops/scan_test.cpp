@@ -124,6 +124,36 @@ TEST(Scan, ProductsHaveExactDerivativesAtZero) {
   }
 }
 
+TEST(Scan, SecondDerivativesOfProductsAreExactAtZero) {
+  // Of the product of all five, from either end, by elements i and j: the product of the others.
+  const std::vector<double> values{2, 0, 3, 0, 5};
+  for (const bool reverse : {false, true}) {
+    Bindings bindings;
+    const Tensor x = bindings.add(RefArray{{{5}, DType::f32}, values});
+    const Tensor y = take(cumprod(x, 0, {.reverse = reverse}), 0, reverse ? 0 : 4);
+    const Tensor seed = full({}, 1);
+    const Tensor first = vjp(std::span(&y, 1), std::span(&x, 1), std::span(&seed, 1))[0];
+    for (std::size_t i = 0; i < 5; ++i) {
+      const Tensor by_i = take(first, 0, static_cast<std::int64_t>(i));
+      const Tensor second = vjp(std::span(&by_i, 1), std::span(&x, 1), std::span(&seed, 1))[0];
+      std::vector<double> expected(5, 0);
+      for (std::size_t j = 0; j < 5; ++j) {
+        double others = i == j ? 0 : 1;
+        for (std::size_t k = 0; k < 5; ++k) others *= k == i || k == j ? 1 : values[k];
+        expected[j] = others;
+      }
+      EXPECT_THAT(bindings.evaluate(second).data, ::testing::ElementsAreArray(expected)) << i;
+    }
+  }
+}
+
+TEST(Scan, DerivativesOfProductsAreRightForTinyElements) {
+  const auto actual =
+      gradient([](const Tensor& t) { return cumprod(t, 0); }, {1e-42, 1e-3}, {0, 1});
+  EXPECT_NEAR(actual[0], 1e-3, 1e-9);
+  EXPECT_NEAR(actual[1], 1e-42, 2e-45);
+}
+
 TEST(Scan, TheFirstOfEqualExtremaHasTheDerivative) {
   const auto f = [](const Tensor& t) { return cummax(t, 0); };
   EXPECT_THAT(gradient(f, {3, 3, 1, 4}, {1, 10, 100, 1000}), ElementsAre(111, 0, 0, 1000));

@@ -48,6 +48,7 @@ TEST(Profile, OfATrainingLeavesItAsItIs) {
     const StepProfile profile = profile_step("W1", program, core.engine());
     EXPECT_EQ(profile.kernels.size(), program.plan()->dispatches.size());
     EXPECT_GT(profile.seconds(), 0);
+    EXPECT_GT(replay_seconds(program, core.engine(), run.batches[0].feed(), 1e-3), 0);
     const auto params = run.training->params();
     for (std::size_t i = 0; i < params.size(); ++i) {
       EXPECT_EQ(params[i].values, run.initial[i].values) << backend.name;

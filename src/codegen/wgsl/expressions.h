@@ -119,6 +119,8 @@ class ExpressionRenderer {
   Rendered call(std::string_view function, std::initializer_list<const Rendered*> args);
   Rendered divide(bool remainder, DType dtype, const kernel::ExprNode& node, const Rendered& a,
                   const Rendered& b);
+  /// Whether it is a constant whose reciprocal is a normal number.
+  bool is_moderate(std::int32_t divisor) const;
   Rendered shift(bool left, DType dtype, const kernel::ExprNode& node, const Rendered& a,
                  const Rendered& b);
   Rendered compare(const kernel::ExprNode& node, DType dtype, const Rendered& a, const Rendered& b);

@@ -47,10 +47,14 @@ std::vector<kernel::Index> accesses(const kernel::Kernel& kernel, const kernel::
 
 // ---- templates ----
 
-/// Stages without accumulators that may run in any order of their points: a thread a point.
-/// Appends passes.
+/// Stages without accumulators that may run in any order of their points: a thread a point, or four
+/// where render_quads takes them. Appends passes.
 void render_maps(const kernel::Kernel& kernel, std::span<const std::size_t> stages,
                  const Target& target, const std::vector<bool>& writable, RenderedKernel& out);
+/// The same for a kernel of flatten_points whose points are many and whose stores lie side by side:
+/// a thread four points. False, with nothing appended, for others.
+bool render_quads(const kernel::Kernel& flat, const Target& target,
+                  const std::vector<bool>& writable, RenderedKernel& out);
 /// Reductions over rows, and stores that read them.
 void render_rows(const kernel::Kernel& kernel, const Target& target,
                  const std::vector<bool>& writable, RenderedKernel& out);

@@ -1,4 +1,4 @@
-// Maps: a thread a point.
+// Maps, a thread a point.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,6 +53,7 @@ void render_stores(PassBuilder& pass, const Stage& stage, const std::string& gua
 void render_maps(const Kernel& kernel, std::span<const std::size_t> stages, const Target& target,
                  const std::vector<bool>& writable, RenderedKernel& out) {
   const Kernel flat = flatten_points(kernel, stages);
+  if (render_quads(flat, target, writable, out)) return;
   std::int64_t count = 0;
   for (const kernel::Loop& loop : flat.loops) count = std::max(count, loop.extent);
   const std::int64_t invocations =

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "codegen/wgsl/expressions.h"
 #include "tensorgrad/error.h"
@@ -149,6 +150,11 @@ Rendered ExpressionRenderer::compare(const ExprNode& node, DType dtype, const Re
   }
 }
 
+bool ExpressionRenderer::is_moderate(std::int32_t divisor) const {
+  const ExprNode& node = kernel_.pool.node(Expr{divisor});
+  return node.fn == Fn::constant && std::fabs(node.value) < 8e37;
+}
+
 Rendered ExpressionRenderer::operation(const ExprNode& node) {
   const DType dtype =
       kernel_.pool.node(Expr{node.fn == Fn::select ? node.args[1] : node.args[0]}).dtype;
@@ -196,7 +202,8 @@ Rendered ExpressionRenderer::operation(const ExprNode& node) {
     case Fn::mul:
       return binary("*", a, b);
     case Fn::div:
-      return real ? binary("/", a, b) : divide(false, dtype, node, a, b);
+      if (!real) return divide(false, dtype, node, a, b);
+      return is_moderate(node.args[1]) ? binary("/", a, b) : call(helpers_.use("tg_div"), {&a, &b});
     case Fn::rem:
       return divide(true, dtype, node, a, b);
     case Fn::min:

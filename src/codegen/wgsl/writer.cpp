@@ -27,7 +27,7 @@ std::string Writer::var(int depth, std::string_view value) {
 void Writer::open(std::string_view header) {
   Block block;
   block.serial = next_serial_++;
-  block.lines.push_back(fmt::format("{} {{", header));
+  block.lines.push_back(header.empty() ? "{" : fmt::format("{} {{", header));
   blocks_.push_back(std::move(block));
 }
 

@@ -25,7 +25,7 @@ class Writer {
   /// Appends a statement.
   void line(int depth, std::string_view statement);
   void line(std::string_view statement) { line(depth(), statement); }
-  /// Opens a block: `header {`.
+  /// Opens a block: `header {`, or `{` without a header.
   void open(std::string_view header);
   /// Closes the innermost block and appends it to the one around it.
   void close();

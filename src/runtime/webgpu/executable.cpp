@@ -135,10 +135,12 @@ class WebGpuExecutable final : public Executable {
     return seconds;
   }
 
-  double seconds(std::span<DeviceBuffer* const> states, int repeats) override {
+  double seconds(std::span<const std::span<const std::byte>> inputs,
+                 std::span<DeviceBuffer* const> states, int repeats) override {
     const std::lock_guard lock(mutex_);
     context_->check();
     const StateGroups& groups = bind_states(states);
+    upload(inputs);
     const double result = context_->adapter().has(dawn::Feature::timestamp_query)
                               ? time_by_timestamps(groups, repeats)
                               : time_by_clock(groups, repeats);

@@ -113,17 +113,17 @@ void measure(std::vector<Ready>& ready, std::span<DeviceBuffer* const> states, b
   constexpr auto warm_up = std::chrono::milliseconds(80);
   const auto start = clock::now();
   while (!software && clock::now() - start < warm_up) {
-    static_cast<void>(ready.front().program->seconds(states, 1));
+    static_cast<void>(ready.front().program->seconds({}, states, 1));
   }
   for (Ready& r : ready) {
-    const double once = r.program->seconds(states, 1);
+    const double once = r.program->seconds({}, states, 1);
     r.repeats = std::clamp(static_cast<int>(enough / std::max(once, 1e-6)), 1, most);
     candidates[r.candidate].seconds = std::numeric_limits<double>::infinity();
   }
   for (int round = 0; round < rounds; ++round) {
     for (Ready& r : ready) {
       double& best = candidates[r.candidate].seconds;
-      best = std::min(best, r.program->seconds(states, r.repeats) / r.repeats);
+      best = std::min(best, r.program->seconds({}, states, r.repeats) / r.repeats);
     }
   }
 }
@@ -147,7 +147,7 @@ TunedKernel time_variants(const std::shared_ptr<Context>& context, const wgsl::T
                [&](const kernel::Kernel&, const wgsl::Target&, const std::vector<bool>& writable) {
                  return variant.render(writable);
                });
-      static_cast<void>(program->seconds(memory.bound(), 1));
+      static_cast<void>(program->seconds({}, memory.bound(), 1));
       if (result.candidates.empty()) {
         expected = memory.results();
       } else {

@@ -76,10 +76,57 @@ TEST(WgslNest, AMapIsOnePassWithAnInvocationAPoint) {
             "}\n");
 }
 
+TEST(WgslNest, AMapOverManyPointsLoadsAndStoresVectors) {
+  const auto plan_for = [](std::int64_t rows, std::int64_t columns) {
+    return plan_of({f32({rows, columns}), f32({columns}), f32({rows, 1})},
+                   [](const auto& x) { return (x[0] + x[1]) * x[2]; });
+  };
+  const auto rendered = render(plan_for(128, 64).kernels.at(0), {});
+  const auto& pass = rendered.passes.at(0);
+  EXPECT_EQ(pass.groups, (std::array<std::uint32_t, 3>{8, 1, 1}));
+  EXPECT_EQ(pass.text,
+            "@group(0) @binding(0) var<storage, read> b0: array<vec4<f32>>;\n"
+            "@group(0) @binding(1) var<storage, read> b1: array<vec4<f32>>;\n"
+            "@group(0) @binding(2) var<storage, read> b2: array<f32>;\n"
+            "@group(0) @binding(3) var<storage, read_write> b3: array<vec4<f32>>;\n"
+            "\n"
+            "@compute @workgroup_size(256)\n"
+            "fn main(@builtin(workgroup_id) groups: vec3<u32>,\n"
+            "        @builtin(local_invocation_index) local: u32) {\n"
+            "  let group = groups.x;\n"
+            "  let quad = group * 256u + local;\n"
+            "  let i = quad * 4u;\n"
+            "  let t0 = b0[quad];\n"
+            "  let t1 = b2[i / 64u];\n"
+            "  let t2 = b1[i % 64u / 4u];\n"
+            "  var r0: vec4<f32>;\n"
+            "  {\n"
+            "    r0.x = (t0.x + t2.x) * t1;\n"
+            "  }\n"
+            "  {\n"
+            "    r0.y = (t0.y + t2.y) * t1;\n"
+            "  }\n"
+            "  {\n"
+            "    r0.z = (t0.z + t2.z) * t1;\n"
+            "  }\n"
+            "  {\n"
+            "    r0.w = (t0.w + t2.w) * t1;\n"
+            "  }\n"
+            "  b3[quad] = r0;\n"
+            "}\n");
+  // A row that ends within a vector, points that no vectors divide, and few of them.
+  for (const Plan& plan : {plan_for(128, 66), plan_for(127, 65), plan_for(127, 64)}) {
+    const auto scalar = render(plan.kernels.at(0), {});
+    EXPECT_EQ(scalar.passes.at(0).text.find("array<vec4<f32>>;\n@group(0) @binding(2)"),
+              std::string::npos);
+  }
+}
+
 TEST(WgslNest, GridsBeyondOneDimensionAreTwo) {
   const Plan plan = plan_of({f32({1000, 1000})}, [](const auto& x) { return x[0] * 2.0F; });
   wgsl::Target target;
   target.groups = 100;
+  target.units = 128;  // too many for vectors of points
   const auto rendered = render(plan.kernels.at(0), target);
   const auto& groups = rendered.passes.at(0).groups;
   EXPECT_LE(groups[0], 100U);

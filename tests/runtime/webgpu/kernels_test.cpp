@@ -98,6 +98,56 @@ Tensor add_input(Graph& graph, std::vector<RefArray>& values, const Type& type) 
   return graph.inputs.back();
 }
 
+TEST_F(WebGpuKernels, MapsOfFourPointsAThread) {
+  target_.units = 1;
+  target_.storage_buffers = 8;
+  constexpr std::int64_t rows = 128;
+  constexpr std::int64_t columns = 68;
+  const Shape shape{rows, columns};
+  const auto check = [&](const std::vector<Type>& types, std::size_t vectors, auto f) {
+    Graph graph;
+    std::vector<RefArray> values;
+    std::vector<Tensor> x;
+    for (const Type& type : types) x.push_back(add_input(graph, values, type));
+    f(graph, x);
+    expect_agreement(graph, values, 1e-5);
+    const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
+    std::size_t found = 0;
+    for (const kernel::Kernel& k : plan.kernels) {
+      for (const auto& pass : wgsl::render(k, target_, std::vector<bool>(k.args.size())).passes) {
+        for (std::size_t at = pass.text.find("array<vec4<"); at != std::string::npos;
+             at = pass.text.find("array<vec4<", at + 1)) {
+          ++found;
+        }
+      }
+    }
+    EXPECT_EQ(found, vectors);
+  };
+  const auto one = [](auto f) {
+    return
+        [f](Graph& graph, const std::vector<Tensor>& x) { graph.outputs.push_back({"y", f(x)}); };
+  };
+  const Type whole{shape, DType::f32};
+  check({whole, {{columns}, DType::f32}, {{}, DType::f32}, {{rows, 1}, DType::f32}}, 3,
+        one([](const auto& x) { return (x[0] + x[1]) * x[2] - x[3]; }));
+  check({whole, {shape, DType::bool_}, {shape, DType::i32}}, 4,
+        one([](const auto& x) { return where(x[1], x[0], cast(x[2], DType::f32)); }));
+  check({whole, whole}, 3, one([](const auto& x) { return x[0] < x[1]; }));
+  // Columns, a row from behind and positions are read one by one.
+  check({whole, {{columns, rows}, DType::f32}, {{columns}, DType::f32}}, 2, one([](const auto& x) {
+          return x[0] * transpose(x[1]) + flip(x[2], {0}) +
+                 cast(prim::iota({rows, columns}, 1, DType::i32), DType::f32);
+        }));
+  // Of what is padded no vector is whole.
+  check({whole, {{rows, columns - 2}, DType::f32}}, 2,
+        one([](const auto& x) { return x[0] + prim::pad(x[1], {0, 1}, {0, 1}, {0, 0}); }));
+  // Two results, of one and of another length.
+  check({whole, {{columns}, DType::f32}}, 4, [](Graph& graph, const std::vector<Tensor>& x) {
+    graph.outputs.push_back({"sum", x[0] + x[1]});
+    graph.outputs.push_back({"quotient", x[0] / x[1]});
+  });
+}
+
 TEST_F(WebGpuKernels, ScansByAWorkgroupARowAndByPartsOfARow) {
   using kernel::Combiner;
   Graph graph;
