@@ -67,11 +67,29 @@ bool is_coarse(std::span<const RefArray* const> operands) {
   });
 }
 
+/// Whether a node sums products with a softmax: of a numerator, through a few operations.
+bool sums_softmax(const Node& node) {
+  if (*node.op->name != "sum") return false;
+  std::vector<const Node*> level{&node};
+  for (int depth = 0; depth < 4; ++depth) {
+    std::vector<const Node*> next;
+    for (const Node* n : level) {
+      for (const Tensor& o : n->operands) {
+        if (*o.node().op->name == "exp") return true;
+        if (lowering_as<LowerMap>(o.node())) next.push_back(&o.node());
+      }
+    }
+    level = std::move(next);
+  }
+  return false;
+}
+
 /// The program in double with an error in every float that an op computes.
 Values perturbed(const Program& program, double size, Rng& rng) {
   const std::vector<Tensor> roots = compared(program.graph);
   const BindLeaf leaves = bind(program);
   std::unordered_map<const Node*, RefArray> values;
+  double products = 0;  // the largest sum of absolute terms of a product so far
   for (const Node* n : topological(roots)) {
     if (std::holds_alternative<InputAttr>(n->attrs)) {
       values.emplace(n, leaves(*n));
@@ -89,6 +107,14 @@ Values perturbed(const Program& program, double size, Rng& rng) {
       const bool exact = moves || ulp == 0 || (ulp <= 2 && is_coarse(operands));
       std::vector<double> scale;
       if (!exact) scale = scale_of(*n, value, operands);
+      if (*n->op->name == "dot_general") {
+        for (const double s : scale_of(*n, value, operands)) products = std::max(products, s);
+      }
+      // The gradients of attention take the sum of dO O for that of P dP: what cancels in the terms
+      // of the first is not seen in the second.
+      if (!exact && sums_softmax(*n)) {
+        for (double& s : scale) s = std::max(s, products);
+      }
       const bool zero_signs = !moves && !lowering_as<LowerMap>(*n);
       for (std::size_t i = 0; i < value.data.size(); ++i) {
         double& v = value.data[i];
