@@ -1,5 +1,6 @@
 // Running combinations along an axis: cumulative sums, products, extrema and their positions.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ops/rules.h"
@@ -117,44 +118,30 @@ Tensor again(const Tensor& y, Combiner combiner, const Tensor& x) {
   return prim::scan(combiner, x, attr_of(y).axis, attr_of(y).reverse);
 }
 
-/// `of` where both elements `by` apart along the scan's axis exist, in its direction: of the later
-/// element and of the earlier one.
-template <class F>
-Tensor combine_apart(const Tensor& y, const Tensor& x, std::int64_t by, F of) {
-  const auto& [axis, reverse] = y.node().attr<ScanAttr>();
-  const std::int64_t n = x.shape()[at(axis)];
-  const auto part = [&, axis = axis](std::int64_t from, std::int64_t to) {
-    return [&x, axis, from, to](const Tensor& v) {
-      Shape start(at(x.rank()), 0);
-      Shape limit = x.shape();
-      start[at(axis)] = from;
-      limit[at(axis)] = to;
-      return prim::slice(v, start, limit, Shape(at(x.rank()), 1));
-    };
-  };
-  const auto low = part(0, n - by);
-  const auto high = part(by, n);
-  if (reverse) return prim::concat(std::vector{of(low, high), part(n - by, n)(x)}, axis);
-  return prim::concat(std::vector{part(0, by)(x), of(high, low)}, axis);
-}
-
 // The tangent of a running product follows y'[i] = x[i] y'[i-1] + y[i-1] x'[i]: running
 // combinations of pairs (a, b), which double the stretch they cover with each pass (Hillis and
 // Steele). Nothing is divided, so that this and all further derivatives are exact where elements
 // are 0 or tiny.
 Tensor product_jvp(const Tensor& y, Tangents t) {
-  const auto& [axis, reverse] = y.node().attr<ScanAttr>();
+  const int axis = attr_of(y).axis;
+  const bool reverse = attr_of(y).reverse;
   const Tensor& x = in(y, 0);
   const std::int64_t n = x.shape()[at(axis)];
   Tensor a = x;
   Tensor b = t[0] * cumprod(x, axis, {.reverse = reverse, .exclusive = true});
   for (std::int64_t by = 1; by < n; by *= 2) {
-    b = combine_apart(y, b, by, [&](const auto& later, const auto& earlier) {
-      return later(b) + later(a) * earlier(b);
-    });
-    if (2 * by >= n) break;
-    a = combine_apart(
-        y, a, by, [&](const auto& later, const auto& earlier) { return later(a) * earlier(a); });
+    // What comes later and, as far before it, earlier in the scan's direction; then what has none
+    // before it in front.
+    const std::int64_t late = reverse ? 0 : by;
+    const auto later = [&](const Tensor& v) { return narrow(v, axis, late, n - by); };
+    const auto earlier = [&](const Tensor& v) { return narrow(v, axis, by - late, n - by); };
+    const auto join = [&](const Tensor& v, const Tensor& rest) {
+      const Tensor first = narrow(v, axis, reverse ? n - by : 0, by);
+      return prim::concat(reverse ? std::array{rest, first} : std::array{first, rest}, axis);
+    };
+    const Tensor factor = later(a);
+    b = join(b, later(b) + factor * earlier(b));
+    a = join(a, factor * earlier(a));
   }
   return b;
 }

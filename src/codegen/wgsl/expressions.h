@@ -119,7 +119,8 @@ class ExpressionRenderer {
   Rendered call(std::string_view function, std::initializer_list<const Rendered*> args);
   Rendered divide(bool remainder, DType dtype, const kernel::ExprNode& node, const Rendered& a,
                   const Rendered& b);
-  /// Whether it is a constant whose reciprocal is a normal number.
+  /// Whether the reciprocal of a divisor is surely a normal number, or the divisor infinite: that
+  /// of Adam and of constants.
   bool is_moderate(std::int32_t divisor) const;
   Rendered shift(bool left, DType dtype, const kernel::ExprNode& node, const Rendered& a,
                  const Rendered& b);

@@ -38,8 +38,10 @@ constexpr Helper table[] = {
     // Drivers multiply by the reciprocal, which they take for 0 where it is denormal: for divisors
     // beyond 2^126. Scaled by a power of two they are below.
     {"tg_div", {}, R"(fn tg_div(a: f32, b: f32) -> f32 {
-  let scale = select(1f, 0.0625f, abs(b) > 8e37f);
-  return (a * scale) / (b * scale);
+  if (abs(b) > 8e37f) {
+    return (a * 0.0625f) / (b * 0.0625f);
+  }
+  return a / b;
 }
 )"},
     {"tg_sqrt", {}, R"(fn tg_sqrt(x: f32) -> f32 {

@@ -53,7 +53,10 @@ void render_stores(PassBuilder& pass, const Stage& stage, const std::string& gua
 void render_maps(const Kernel& kernel, std::span<const std::size_t> stages, const Target& target,
                  const std::vector<bool>& writable, RenderedKernel& out) {
   const Kernel flat = flatten_points(kernel, stages);
+#ifndef __wasm__
+  // 3 kB of WebAssembly for 4 % of the time of the largest maps.
   if (render_quads(flat, target, writable, out)) return;
+#endif
   std::int64_t count = 0;
   for (const kernel::Loop& loop : flat.loops) count = std::max(count, loop.extent);
   const std::int64_t invocations =

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/wgsl/nest.h"
 #include "codegen/wgsl/pass_builder.h"
@@ -61,50 +61,46 @@ std::optional<Run> run(const Kernel& kernel, Index index) {
   return total;
 }
 
-bool is_vector(const Kernel& kernel, Index index) {
-  const auto of = run(kernel, index);
-  return of && of->is_vector();
-}
+/// A load without a condition, by the steps of its index.
+struct Load {
+  int buffer;
+  Index index;
+  Run steps;
+  std::string name;  ///< of its vector, or of the element that all four points read; or ""
+};
 
 /// What the stages of a kernel touch.
 struct Accesses {
-  std::set<int> vectors;            ///< buffers all of whose accesses are of vectors
-  std::map<int, Index> loads;       ///< of those, by the index's number
-  std::map<int, std::set<int>> of;  ///< the buffers that are loaded by it
-  bool stores_are_vectors = true;
+  std::vector<bool> vectors;  ///< by buffer: whether all of its accesses are of vectors
+  std::vector<Load> loads;
   std::size_t parts = 0;  ///< of expressions
 };
 
 Accesses accesses_of(const Kernel& kernel) {
   Accesses out;
-  std::set<int> others;
-  const auto note = [&](int buffer, Index index, bool always) {
-    (always && is_vector(kernel, index) ? out.vectors : others).insert(buffer);
+  out.vectors.assign(kernel.args.size(), true);
+  const auto note = [&](int buffer, const std::optional<Run>& steps, bool always) {
+    if (!always || !steps || !steps->is_vector()) {
+      out.vectors[static_cast<std::size_t>(buffer)] = false;
+    }
   };
-  kernel::Roots roots;
-  for (const Stage& stage : kernel.nest.stages) {
-    const kernel::Roots more = kernel::roots(stage);
-    roots.exprs.insert(roots.exprs.end(), more.exprs.begin(), more.exprs.end());
-    roots.indices.insert(roots.indices.end(), more.indices.begin(), more.indices.end());
-    for (const kernel::Store& s : stage.stores) {
-      note(s.buffer, s.index, !s.cond.defined() && !s.accumulate);
-    }
-  }
-  kernel::for_each_part(
-      kernel.pool, roots, [](const IndexNode&) {},
-      [&](const ExprNode& n) {
-        ++out.parts;
-        if (n.fn != Fn::load) return;
-        note(n.buffer, n.index, n.args[0] < 0);
-        if (n.args[0] >= 0) return;
-        out.loads[n.index.id] = n.index;
-        out.of[n.index.id].insert(n.buffer);
-      });
-  for (const int buffer : others) out.vectors.erase(buffer);
   for (const Stage& stage : kernel.nest.stages) {
     for (const kernel::Store& s : stage.stores) {
-      out.stores_are_vectors = out.stores_are_vectors && out.vectors.contains(s.buffer);
+      note(s.buffer, run(kernel, s.index), !s.cond.defined() && !s.accumulate);
     }
+    kernel::for_each_part(
+        kernel.pool, kernel::roots(stage), [](const IndexNode&) {},
+        [&](const ExprNode& n) {
+          ++out.parts;
+          if (n.fn != Fn::load) return;
+          const auto steps = run(kernel, n.index);
+          const bool always = n.args[0] < 0;
+          note(n.buffer, steps, always);
+          const bool is_new = std::none_of(out.loads.begin(), out.loads.end(), [&](const Load& l) {
+            return l.buffer == n.buffer && l.index.id == n.index.id;
+          });
+          if (always && steps && is_new) out.loads.push_back({n.buffer, n.index, *steps, {}});
+        });
   }
   return out;
 }
@@ -112,12 +108,14 @@ Accesses accesses_of(const Kernel& kernel) {
 /// Renders the points of one kernel.
 class Quads {
  public:
-  Quads(PassBuilder& pass, const Kernel& kernel, const Accesses& accesses)
+  Quads(PassBuilder& pass, const Kernel& kernel, Accesses& accesses)
       : pass_(pass),
         kernel_(kernel),
         accesses_(accesses),
         places_(kernel, pass.writer(), pass.helpers()) {
-    for (const int buffer : accesses.vectors) pass.use_vectors(buffer);
+    for (std::size_t buffer = 0; buffer < accesses.vectors.size(); ++buffer) {
+      if (accesses.vectors[buffer]) pass.use_vectors(static_cast<int>(buffer));
+    }
     places_.bind_loop(0, named("i"));
   }
 
@@ -147,17 +145,15 @@ class Quads {
     return fmt::format("{} / {}u", places_.render_access(index).operand(Strength::product), width);
   }
 
+  bool is_vector(int buffer) const { return accesses_.vectors[static_cast<std::size_t>(buffer)]; }
+
   void load() {
-    for (const auto& [id, index] : accesses_.loads) {
-      const auto steps = run(kernel_, index);
-      for (const int buffer : accesses_.of.at(id)) {
-        if (!accesses_.vectors.contains(buffer)) {
-          if (!steps || steps->stride != 0) continue;
-          shared_[{buffer, id}] =
-              pass_.writer().let(0, places_.element(buffer, places_.render_access(index).text));
-          continue;
-        }
-        loaded_[{buffer, id}] = pass_.writer().let(0, fmt::format("b{}[{}]", buffer, place(index)));
+    for (Load& l : accesses_.loads) {
+      if (is_vector(l.buffer)) {
+        l.name = pass_.writer().let(0, fmt::format("b{}[{}]", l.buffer, place(l.index)));
+      } else if (l.steps.stride == 0) {
+        l.name =
+            pass_.writer().let(0, places_.element(l.buffer, places_.render_access(l.index).text));
       }
     }
   }
@@ -176,14 +172,14 @@ class Quads {
     expressions.bind_loop(0, i);
     expressions.set_load_hook([&](const ExprNode& n) -> std::optional<Rendered> {
       if (n.args[0] >= 0) return std::nullopt;
-      if (const auto found = shared_.find({n.buffer, n.index.id}); found != shared_.end()) {
-        return named(found->second);
+      for (const Load& l : accesses_.loads) {
+        if (l.buffer != n.buffer || l.index.id != n.index.id || l.name.empty()) continue;
+        if (!is_vector(n.buffer)) return named(l.name);
+        const std::string text = fmt::format("{}.{}", l.name, component);
+        return named(n.dtype == DType::bool_ ? fmt::format("({} != 0u)", text) : text,
+                     writer.depth());
       }
-      const auto found = loaded_.find({n.buffer, n.index.id});
-      if (found == loaded_.end()) return std::nullopt;
-      const std::string text = fmt::format("{}.{}", found->second, component);
-      return named(n.dtype == DType::bool_ ? fmt::format("({} != 0u)", text) : text,
-                   writer.depth());
+      return std::nullopt;
     });
     std::size_t results = 0;
     for (const Stage& stage : kernel_.nest.stages) {
@@ -201,10 +197,8 @@ class Quads {
 
   PassBuilder& pass_;
   const Kernel& kernel_;
-  const Accesses& accesses_;
-  ExpressionRenderer places_;                          ///< of vectors, outside the points' blocks
-  std::map<std::pair<int, int>, std::string> loaded_;  ///< vectors, by buffer and index
-  std::map<std::pair<int, int>, std::string> shared_;  ///< elements that all points read
+  Accesses& accesses_;
+  ExpressionRenderer places_;  ///< of vectors, outside the points' blocks
 };
 
 }  // namespace
@@ -218,8 +212,13 @@ bool render_quads(const Kernel& flat, const Target& target, const std::vector<bo
   if (target.cpu || flat.loops.size() != 1) return false;
   const std::int64_t count = flat.loops.front().extent;
   if (count % width != 0 || count / width < in_flight * std::max(target.units, 1)) return false;
-  const Accesses accesses = accesses_of(flat);
-  if (!accesses.stores_are_vectors || accesses.parts > longest) return false;
+  Accesses accesses = accesses_of(flat);
+  if (accesses.parts > longest) return false;
+  for (const Stage& stage : flat.nest.stages) {
+    for (const kernel::Store& s : stage.stores) {
+      if (!accesses.vectors[static_cast<std::size_t>(s.buffer)]) return false;
+    }
+  }
   const std::int64_t invocations = std::min<std::int64_t>(256, target.invocations);
   const std::int64_t quads = count / width;
   PassBuilder pass(flat, target, writable, invocations, (quads + invocations - 1) / invocations);

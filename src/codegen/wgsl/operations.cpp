@@ -152,7 +152,8 @@ Rendered ExpressionRenderer::compare(const ExprNode& node, DType dtype, const Re
 
 bool ExpressionRenderer::is_moderate(std::int32_t divisor) const {
   const ExprNode& node = kernel_.pool.node(Expr{divisor});
-  return node.fn == Fn::constant && std::fabs(node.value) < 8e37;
+  if (node.fn == Fn::add) return is_moderate(node.args[0]) && is_moderate(node.args[1]);
+  return node.fn == Fn::sqrt || (node.fn == Fn::constant && std::fabs(node.value) < 4e37);
 }
 
 Rendered ExpressionRenderer::operation(const ExprNode& node) {
