@@ -227,15 +227,25 @@ Index Pool::div_rest(const Linear& rest, std::int64_t divisor) {
     Linear lower;
     if (split(rest, unit, upper, lower)) return div(from_linear(std::move(upper)), divisor / unit);
   }
+  // (s + x / n) / d = (n * s + x) / (n * d): one way to write what is divided twice.
+  for (const auto& [id, factor] : rest.terms) {
+    const IndexNode& atom = node(Index{id});
+    std::int64_t product = 0;
+    if (atom.kind != IndexNode::Kind::div || factor != 1 ||
+        __builtin_mul_overflow(atom.divisor, divisor, &product)) {
+      continue;
+    }
+    const std::int64_t inner = atom.divisor;
+    const Index whole{atom.arg};
+    Linear sum = rest;
+    sum.add(id, -1);
+    Linear scaled;
+    add_scaled(scaled, sum, inner);
+    add_scaled(scaled, linear(whole), 1);
+    return div(from_linear(std::move(scaled)), product);
+  }
   if (rest.is_shifted_atom()) {
     const IndexNode& atom = node(Index{rest.terms[0].first});
-    std::int64_t product = 0;
-    if (atom.kind == IndexNode::Kind::div &&
-        !__builtin_mul_overflow(atom.divisor, divisor, &product)) {
-      Linear inner = linear(Index{atom.arg});
-      inner.constant = checked_add(inner.constant, checked_mul(rest.constant, atom.divisor));
-      return div(from_linear(std::move(inner)), product);
-    }
     if (atom.kind == IndexNode::Kind::mod && rest.constant == 0 && atom.divisor % divisor == 0) {
       return mod(div(Index{atom.arg}, divisor), atom.divisor / divisor);
     }

@@ -170,5 +170,18 @@ TEST(FoundByRandomGraphs, TheLargestProductLessTheLargestIsZero) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, AStateIsWrittenOverThroughAnotherShape) {
+  const Tensor s = prim::input(InputRole::state, "s", {{2, 3, 3}, DType::f32});
+  Program program;
+  program.graph.inputs = {input("x", {3, 6})};
+  program.graph.states = {s};
+  program.graph.updates = {
+      prim::reshape(prim::add(prim::reshape(s, {3, 6}), program.graph.inputs[0]), {2, 3, 3})};
+  testing::Rng rng(7);
+  program.inputs = {testing::draw(program.graph.inputs[0].node().type, -2, 2, rng)};
+  program.states = {testing::draw(s.node().type, -2, 2, rng)};
+  expect_agreement(program);
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz

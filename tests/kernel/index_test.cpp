@@ -1,8 +1,11 @@
 // The rules of index algebra, by their printed results.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "kernel/expr.h"
 #include "tensorgrad/error.h"
+#include "tensorgrad/tensor.h"
 
 namespace tensorgrad::kernel {
 namespace {
@@ -89,6 +92,11 @@ TEST_F(IndexTest, NestedDivIsOne) {
   EXPECT_EQ(text(pool.div(pool.add(pool.div(loop(0, 100), 3), pool.number(2)), 5)), "(i0 + 6)/15");
 }
 
+TEST_F(IndexTest, DivOfASumWithADivIsOne) {
+  const Index sum = pool.add(pool.mul(loop(0, 3), 2), pool.div(loop(1, 6), 3));
+  EXPECT_EQ(text(pool.div(sum, 3)), "(6*i0 + i1)/9");
+}
+
 TEST_F(IndexTest, DivOfModIsModOfDiv) {
   EXPECT_EQ(pool.div(pool.mod(loop(0, 100), 12), 4), pool.mod(pool.div(loop(0, 100), 4), 3));
   EXPECT_EQ(text(pool.div(pool.mod(loop(0, 100), 12), 4)), "(i0/4)%3");
@@ -132,6 +140,48 @@ TEST_F(IndexTest, ReshapesOfReshapesVanish) {
   const Index rows = join(loop(0, 4), 6, loop(1, 6));
   EXPECT_EQ(text(pool.mod(pool.div(rows, 3), 2)), "i1/3");
   EXPECT_EQ(text(pool.mod(rows, 3)), "i1%3");
+}
+
+/// All shapes of `rank` extents above 1 and `count` elements.
+void add_shapes(std::int64_t count, int rank, Shape& begun, std::vector<Shape>& shapes) {
+  if (rank == 1) {
+    shapes.push_back(begun);
+    shapes.back().push_back(count);
+    return;
+  }
+  for (std::int64_t extent = 2; extent < count; ++extent) {
+    if (count % extent != 0) continue;
+    begun.push_back(extent);
+    add_shapes(count / extent, rank - 1, begun, shapes);
+    begun.pop_back();
+  }
+}
+
+// The scheduler writes a state over itself where only reshapes are between, whatever their shapes.
+TEST_F(IndexTest, ReshapesToAnyShapeAndBackVanish) {
+  for (const std::int64_t count : {12, 18, 30, 36, 48, 54, 60}) {
+    std::vector<Shape> shapes;
+    for (int rank = 1; rank <= 4; ++rank) {
+      Shape begun;
+      add_shapes(count, rank, begun, shapes);
+    }
+    for (const Shape& from : shapes) {
+      Index flat = pool.number(0);
+      for (std::size_t d = 0; d < from.size(); ++d) {
+        flat = join(flat, from[d], loop(static_cast<int>(d), from[d]));
+      }
+      for (const Shape& to : shapes) {
+        Index again = pool.number(0);
+        std::int64_t stride = count;
+        for (const std::int64_t extent : to) {
+          stride /= extent;
+          again = pool.add(again, pool.mul(pool.mod(pool.div(flat, stride), extent), stride));
+        }
+        ASSERT_EQ(again, flat) << tensorgrad::to_string(from) << " as " << tensorgrad::to_string(to)
+                               << ": " << text(again);
+      }
+    }
+  }
 }
 
 TEST_F(IndexTest, ValuesKeepTheirRange) {
