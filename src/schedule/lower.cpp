@@ -85,7 +85,7 @@ class GroupLowering : public LoweringBase {
         if (item(j).kind == ItemKind::map) inlined.insert(n);
       }
       Puller puller(
-          s_, pool, [](int buffer) { return buffer; }, inlined,
+          s_, pool, [](const Location& at, const Shape&) { return at.buffer; }, inlined,
           [&](const Node& n, std::span<const Index> index) -> Expr {
             const auto m = member_.find(&n);
             if (m == member_.end() || m->second == i) return {};
@@ -268,11 +268,12 @@ class GroupLowering : public LoweringBase {
     }
     Puller* self = nullptr;
     Puller puller(
-        s_, k.pool, [this](int buffer) { return argument(buffer); }, inlined,
+        s_, k.pool, [this](const auto& at, const auto& shape) { return read_argument(at, shape); },
+        inlined,
         [&](const Node& n, std::span<const Index> index) -> Expr {
           const auto m = member_.find(&n);
           if (m == member_.end()) return {};
-          if (is_contraction(m->second)) return self->load(*alias_, n.type.dtype, index, {});
+          if (is_contraction(m->second)) return self->load(*alias_, n, index, {});
           const auto a = accumulators_.find(m->second);
           if (a == accumulators_.end()) return {};
           return k.pool.acc(a->second.first, a->second.second, n.type.dtype);
@@ -411,7 +412,7 @@ class GroupLowering : public LoweringBase {
       }
       Puller* self = nullptr;
       Puller puller(
-          s_, pool, [](int buffer) { return buffer; }, inlined,
+          s_, pool, [](const Location& at, const Shape&) { return at.buffer; }, inlined,
           [&](const Node& node, std::span<const Index> index) -> Expr {
             if (&node == &n) {
               seen = true;

@@ -42,6 +42,17 @@ int LoweringBase::argument(int buffer, bool written) {
   return it->second;
 }
 
+int LoweringBase::read_argument(const Location& at, const Shape& shape) {
+  const int arg = argument(at.buffer);
+  Range range{at.offset, at.offset};
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const std::int64_t reach = at.strides[d] * (shape[d] - 1);
+    (reach < 0 ? range.first : range.second) += reach;
+  }
+  read_[arg].push_back(range);
+  return arg;
+}
+
 int LoweringBase::add_loop(std::int64_t extent) {
   out_.kernel.loops.push_back({extent});
   return static_cast<int>(out_.kernel.loops.size()) - 1;
@@ -52,7 +63,7 @@ Expr LoweringBase::pull_map(Puller& puller, int i, const std::vector<Index>& ind
   if (is_copy(i)) {
     // What it held before would be read: a kernel's loads run before its stores.
     if (member_.contains(&n)) throw Unfit{"a copy of what the same kernel computes"};
-    return puller.load(s_.locations.at(&n), n.type.dtype, index, {});
+    return puller.load(s_.locations.at(&n), n, index, {});
   }
   return puller.compute(n, index, {});
 }
@@ -73,12 +84,28 @@ void LoweringBase::check_overwrites() const {
     const bool has_contents =
         own_acc || s_.buffers[static_cast<std::size_t>(buffer)].kind == BufferKind::state;
     if (has_contents ? kernel::reads_before_writing(*shared, arg, arg)
-                     : kernel::reads_elsewhere(*shared, arg)) {
+                     : kernel::reads_elsewhere(*shared, arg) || reads_other_parts(arg)) {
       continue;
     }
     throw Unfit{own_acc ? "the epilogue reads elsewhere than it writes"
                         : "a buffer is read after it is overwritten"};
   }
+}
+
+// An index says where it leads whether or not a condition lets it be read: where the nodes lie that
+// are read tells parts of a concatenation apart.
+bool LoweringBase::reads_other_parts(int arg) const {
+  const auto ranges = read_.find(arg);
+  if (ranges == read_.end()) return false;
+  const Kernel& k = out_.kernel;
+  return std::all_of(ranges->second.begin(), ranges->second.end(), [&](const Range& range) {
+    return std::all_of(k.nest.stages.begin(), k.nest.stages.end(), [&](const auto& stage) {
+      return std::all_of(stage.stores.begin(), stage.stores.end(), [&](const kernel::Store& store) {
+        const IndexNode& written = k.pool.node(store.index);
+        return store.buffer != arg || written.hi < range.first || range.second < written.lo;
+      });
+    });
+  });
 }
 
 // Blocks of a contraction run in any order: none may overwrite what another still multiplies.

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "schedule/pull.h"
@@ -29,6 +30,8 @@ class LoweringBase {
   std::optional<Location> located(const Node& n) const;
   /// The kernel argument of a plan buffer, marked as read or written.
   int argument(int buffer, bool written = false);
+  /// The kernel argument in which elements of a node of that shape are read.
+  int read_argument(const Location& at, const Shape& shape);
   /// A new loop of the kernel.
   int add_loop(std::int64_t extent);
   /// The element of a map, or of a copy of what is stored elsewhere.
@@ -48,7 +51,13 @@ class LoweringBase {
   Lowered out_;
 
  private:
+  using Range = std::pair<std::int64_t, std::int64_t>;  ///< the first and the last element
+
   void check_operands_survive() const;
+  /// Whether no node that is read in argument `arg` lies where the kernel stores.
+  bool reads_other_parts(int arg) const;
+
+  std::map<int, std::vector<Range>> read_;  ///< argument -> where the nodes lie that are read
 };
 
 /// Groups of the results of one attention, with scans, of sorts, and of a scatter.

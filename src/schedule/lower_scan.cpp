@@ -51,7 +51,8 @@ class PassLowering : public LoweringBase {
     }
     std::map<int, Expr> running;
     Puller puller(
-        s_, k.pool, [this](int buffer) { return argument(buffer); }, inlined,
+        s_, k.pool, [this](const auto& at, const auto& shape) { return read_argument(at, shape); },
+        inlined,
         [&](const Node& n, std::span<const Index> at) -> Expr {
           const auto m = member_.find(&n);
           if (m == member_.end() || item(m->second).kind != ItemKind::scan) return {};
@@ -129,7 +130,9 @@ class PassLowering : public LoweringBase {
     const Item& it = item(ids_[0]);
     const Node& n = it.value.node();
     const auto& l = *lowering_as<LowerScatter>(n);
-    Puller puller(s_, k.pool, [this](int buffer) { return argument(buffer); }, {}, {});
+    Puller puller(s_, k.pool,
+                  [this](const auto& at, const auto& shape) { return read_argument(at, shape); },
+                  {}, {});
     const auto index_over = [&](const Shape& shape, std::vector<int>& loops) {
       std::vector<Index> index;
       for (std::int64_t e : shape) {

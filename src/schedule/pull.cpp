@@ -77,8 +77,8 @@ Expr Puller::compute(const Node& n, const std::vector<Index>& index, Expr cond) 
   return std::visit(Lower{*this, n, index, cond}, *n.op->lowering);
 }
 
-Expr Puller::load(const Location& at, DType dtype, std::span<const Index> index, Expr cond) {
-  return pool_.load(argument_(at.buffer), flat(at, index), cond, dtype);
+Expr Puller::load(const Location& at, const Node& n, std::span<const Index> index, Expr cond) {
+  return pool_.load(argument_(at, n.type.shape), flat(at, index), cond, n.type.dtype);
 }
 
 Index Puller::flat(const Location& at, std::span<const Index> index) {
@@ -95,7 +95,7 @@ Expr Puller::build(const Node& n, const std::vector<Index>& index, Expr cond) {
   }
   const auto at = s_.locations.find(&n);
   if (at != s_.locations.end() && !inlined_.contains(&n)) {
-    return load(at->second, n.type.dtype, index, cond);
+    return load(at->second, n, index, cond);
   }
   return compute(n, index, cond);
 }

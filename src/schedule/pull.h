@@ -19,8 +19,8 @@ class Puller {
   /// What the group computes itself: elements of reductions are accumulators, stored maps are
   /// inlined. Called with the element's index; an undefined result means: inline, or load.
   using Override = std::function<kernel::Expr(const Node&, std::span<const kernel::Index>)>;
-  /// The kernel argument of a plan buffer.
-  using Argument = std::function<int(int buffer)>;
+  /// The kernel argument in which elements of a stored node are read.
+  using Argument = std::function<int(const Location&, const Shape&)>;
 
   /// `inlined` are nodes that are computed here although they are stored.
   Puller(const State& s, kernel::Pool& pool, Argument argument, std::set<const Node*> inlined,
@@ -30,8 +30,8 @@ class Puller {
   kernel::Expr element(const Tensor& t, const std::vector<kernel::Index>& index, kernel::Expr cond);
   /// The same, for a node that is stored but must be computed here.
   kernel::Expr compute(const Node& n, const std::vector<kernel::Index>& index, kernel::Expr cond);
-  /// A load of the element at `index` from a location.
-  kernel::Expr load(const Location& at, DType dtype, std::span<const kernel::Index> index,
+  /// A load of the element of `n` at `index` from where it is stored.
+  kernel::Expr load(const Location& at, const Node& n, std::span<const kernel::Index> index,
                     kernel::Expr cond);
   /// The position in the buffer of the element at `index`.
   kernel::Index flat(const Location& at, std::span<const kernel::Index> index);

@@ -183,5 +183,14 @@ TEST(FoundByRandomGraphs, AStateIsWrittenOverThroughAnotherShape) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, APartOfAConcatenationReadsAnotherBehindACondition) {
+  const Tensor a = prim::neg(input("x", {3}));
+  const Tensor joined[] = {input("y", {3}), a};
+  const Tensor some = prim::slice(prim::concat(joined, 0), {2}, {5}, {1});
+  const Tensor parts[] = {prim::broadcast(some, {2, 3}, {1}), prim::reshape(a, {1, 3})};
+  expect_agreement(
+      {prim::dot_general(prim::concat(parts, 0), input("w", {3, 4}), {{}, {}, {1}, {0}})});
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz
