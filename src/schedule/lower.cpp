@@ -118,7 +118,7 @@ class GroupLowering : public LoweringBase {
     return uses;
   }
 
-  Expr pull_body(Puller& puller, int i, const std::vector<Index>& loops) {
+  Expr pull_body(Puller& puller, int i, const std::vector<Index>& loops) const {
     if (item(i).kind != ItemKind::reduce) return pull_map(puller, i, loops);
     std::vector<Index> index;
     for (std::size_t p : spaces_.at(i).place) index.push_back(loops[p]);
@@ -389,46 +389,59 @@ class GroupLowering : public LoweringBase {
     alias_ = out;
   }
 
+  // How item `i` of the epilogue reads the contraction's result and what lies in `buffer`.
+  struct Reading {
+    bool reads = false;    ///< the result at all
+    bool in_step = true;   ///< only the element at the place of its own
+    bool touches = false;  ///< what lies in the buffer
+  };
+
+  Reading reading(int i, const Node& result, int buffer) const {
+    const Shape& shape = item(i).value.shape();
+    Pool pool;
+    std::vector<Index> loops;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      loops.push_back(pool.loop(static_cast<int>(d), shape[d]));
+    }
+    std::set<const Node*> inlined;
+    for (const auto& [node, j] : member_) {
+      if (item(j).kind == ItemKind::map) inlined.insert(node);
+    }
+    Reading found;
+    Puller* self = nullptr;
+    Puller puller(
+        s_, pool, [](const Location& at, const Shape&) { return at.buffer; }, inlined,
+        [&](const Node& node, std::span<const Index> index) -> Expr {
+          if (&node == &result) {
+            found.reads = true;
+            const Index at = self->flat(dense(0, 0, node.type.shape), index);
+            found.in_step = found.in_step && at == self->flat(dense(0, 0, shape), loops);
+          } else if (s_.is_located(node) && s_.locations.at(&node).buffer == buffer) {
+            found.touches = true;
+          }
+          return {};
+        });
+    self = &puller;
+    pull_body(puller, i, loops);
+    return found;
+  }
+
   // The result of a contraction that only the epilogue reads lies where the epilogue's first store
-  // of the same elements goes, if there is one.
-  Location alias_for(const Item& it, const Location& own) {
+  // of the same elements goes, if there is one and all of it walks in step.
+  Location alias_for(const Item& it, const Location& own) const {
     const Node& n = it.value.node();
+    std::optional<Location> alias;
     for (int i : ids_) {
       const Item& m = item(i);
-      if (m.kind != ItemKind::map || !m.stored || m.value.dtype() != n.type.dtype ||
-          m.value.size() != it.value.size() || !is_dense(m.dest, m.value.shape())) {
-        continue;
+      if (m.kind != ItemKind::map || !m.stored) continue;
+      const Reading found = reading(i, n, m.dest.buffer);
+      if (found.reads && !found.in_step) return own;
+      if (!alias && found.reads && !found.touches && m.value.dtype() == n.type.dtype &&
+          m.value.size() == it.value.size() && is_dense(m.dest, m.value.shape())) {
+        alias = dense(m.dest.buffer, m.dest.offset, n.type.shape);
       }
-      Pool pool;
-      std::vector<Index> loops;
-      for (std::size_t d = 0; d < m.value.shape().size(); ++d) {
-        loops.push_back(pool.loop(static_cast<int>(d), m.value.shape()[d]));
-      }
-      bool same = true;
-      bool seen = false;
-      std::set<const Node*> inlined;
-      for (const auto& [node, j] : member_) {
-        if (item(j).kind == ItemKind::map) inlined.insert(node);
-      }
-      Puller* self = nullptr;
-      Puller puller(
-          s_, pool, [](const Location& at, const Shape&) { return at.buffer; }, inlined,
-          [&](const Node& node, std::span<const Index> index) -> Expr {
-            if (&node == &n) {
-              seen = true;
-              const Location flat_space = dense(0, 0, n.type.shape);
-              const Location mine = dense(0, 0, m.value.shape());
-              same = same && self->flat(flat_space, index) == self->flat(mine, loops);
-            } else if (s_.is_located(node) && s_.locations.at(&node).buffer == m.dest.buffer) {
-              same = false;  // the destination's old value is read too
-            }
-            return {};
-          });
-      self = &puller;
-      pull_body(puller, i, loops);
-      if (seen && same) return dense(m.dest.buffer, m.dest.offset, n.type.shape);
     }
-    return own;
+    return alias.value_or(own);
   }
 
   std::map<int, Space> spaces_;
