@@ -72,7 +72,9 @@ function(tensorgrad_add_web_module name)
                       -Wl,-mllvm,-wasm-use-legacy-eh=true)
   if(TENSORGRAD_WASM_OPT)
     add_custom_command(TARGET ${name} POST_BUILD
-      COMMAND ${TENSORGRAD_WASM_OPT} -Oz --one-caller-inline-max-function-size=20 --enable-exception-handling --enable-bulk-memory
+      # Below address 1024 lies the end of the stack, or nothing.
+      COMMAND ${TENSORGRAD_WASM_OPT} -Oz --low-memory-unused --one-caller-inline-max-function-size=40
+              --always-inline-max-function-size=4 --enable-exception-handling --enable-bulk-memory
               --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int
               --enable-multivalue --enable-reference-types $<TARGET_FILE:${name}> -o $<TARGET_FILE:${name}>
       COMMENT "Making ${name}.wasm smaller")
