@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tensorgrad/half.h"
+
 namespace tensorgrad {
 
 /// The element type of a tensor.
-enum class DType : std::uint8_t { bool_, i32, u32, f32 };
+enum class DType : std::uint8_t { bool_, i32, u32, f32, f16 };
 
 /// What kind of number a dtype holds.
 enum class DTypeKind : std::uint8_t { boolean, signed_integer, unsigned_integer, floating };
@@ -23,18 +25,19 @@ struct DTypeInfo {
 };
 
 /// The dtype table: adding a dtype adds a row here.
-inline constexpr std::array<DTypeInfo, 4> dtype_table{{
+inline constexpr std::array<DTypeInfo, 5> dtype_table{{
     {DType::bool_, "bool", 1, DTypeKind::boolean},
     {DType::i32, "i32", 4, DTypeKind::signed_integer},
     {DType::u32, "u32", 4, DTypeKind::unsigned_integer},
     {DType::f32, "f32", 4, DTypeKind::floating},
+    {DType::f16, "f16", 2, DTypeKind::floating},
 }};
 
 /// The table row of `dtype`.
 constexpr const DTypeInfo& info(DType dtype) {
   return dtype_table[static_cast<std::size_t>(dtype)];
 }
-/// The printed name of `dtype`: "bool", "i32", "u32", "f32".
+/// The printed name of `dtype`: "bool", "i32", "u32", "f32", "f16".
 constexpr std::string_view name(DType dtype) { return info(dtype).name; }
 /// Whether `dtype` is a floating-point type.
 constexpr bool is_floating(DType dtype) { return info(dtype).kind == DTypeKind::floating; }
@@ -66,6 +69,10 @@ struct dtype_of<std::uint32_t> {
 template <>
 struct dtype_of<float> {
   static constexpr DType value = DType::f32;
+};
+template <>
+struct dtype_of<Half> {
+  static constexpr DType value = DType::f16;
 };
 
 }  // namespace tensorgrad

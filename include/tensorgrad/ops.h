@@ -44,6 +44,7 @@ Tensor array(std::span<const float> values, const Shape& shape, Site site = Site
 Tensor array(std::span<const std::int32_t> values, const Shape& shape, Site site = Site::current());
 Tensor array(std::span<const std::uint32_t> values, const Shape& shape,
              Site site = Site::current());
+Tensor array(std::span<const Half> values, const Shape& shape, Site site = Site::current());
 /// A bool tensor from bytes that are 0 or 1.
 Tensor array(std::span<const std::uint8_t> values, const Shape& shape, Site site = Site::current());
 

@@ -283,11 +283,12 @@ double convert(DType from, DType to, double x) {
   if (is_integer(from) && is_integer(to)) {
     return wrap(to, static_cast<std::uint64_t>(static_cast<std::int64_t>(x)));
   }
-  // A float kept in double stays unrounded; every other number is exact in double.
+  // An f32 kept in double stays unrounded; every other number is exact in double.
   return to == DType::f32 ? x : round_to(to, x);
 }
 
 double reinterpret(DType from, DType to, double x) {
+  if (from == to) return x;
   const std::uint32_t bits = from == DType::f32
                                  ? std::bit_cast<std::uint32_t>(static_cast<float>(x))
                                  : static_cast<std::uint32_t>(static_cast<std::int64_t>(x));
@@ -324,6 +325,8 @@ double round_to(DType dtype, double value) {
   switch (dtype) {
     case DType::f32:
       return static_cast<double>(static_cast<float>(value));
+    case DType::f16:
+      return round_to_half(value);
     case DType::bool_:
       return value != 0 ? 1.0 : 0.0;
     case DType::i32:
@@ -369,7 +372,7 @@ double evaluate(Fn fn, DType operand, DType result, std::span<const double> args
       break;
   }
   const bool is_binary = args.size() == 2;
-  if (operand == DType::f32) {
+  if (is_floating(operand)) {
     return is_binary ? binary_float(fn, args[0], args[1]) : unary_float(fn, args[0]);
   }
   if (operand == DType::bool_) {

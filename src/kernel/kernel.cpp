@@ -41,7 +41,7 @@ double neutral(Combiner combiner, DType dtype) {
       return 1;
     case Combiner::max:
     case Combiner::argmax:
-      if (dtype == DType::f32) return -std::numeric_limits<double>::infinity();
+      if (is_floating(dtype)) return -std::numeric_limits<double>::infinity();
       return dtype == DType::i32 ? std::numeric_limits<std::int32_t>::min() : 0.0;
     case Combiner::min:
     case Combiner::argmin:
@@ -49,6 +49,7 @@ double neutral(Combiner combiner, DType dtype) {
   }
   switch (dtype) {
     case DType::f32:
+    case DType::f16:
       return std::numeric_limits<double>::infinity();
     case DType::i32:
       return std::numeric_limits<std::int32_t>::max();

@@ -75,6 +75,7 @@ std::string constant_text(DType dtype, double value) {
     case DType::u32:
       return fmt::format("{}u", static_cast<std::int64_t>(value));
     case DType::f32:
+    case DType::f16:
       break;
   }
   if (std::isnan(value)) return "nan";

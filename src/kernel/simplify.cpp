@@ -123,7 +123,8 @@ Expr Pool::simplify_unary(Fn fn, Expr a) {
     case Fn::floor:
     case Fn::ceil:
     case Fn::round:
-      if (is_integral_valued(n.fn) || n.fn == Fn::index || n.fn == Fn::cast) return a;
+      if (is_integral_valued(n.fn) || n.fn == Fn::index) return a;
+      if (n.fn == Fn::cast && !is_floating(node(Expr{n.args[0]}).dtype)) return a;
       break;
     default:
       break;
@@ -432,7 +433,7 @@ Expr Pool::simplify_cast(Expr e, DType dtype) {
   const Index i = as_index(e);
   if (i.id < 0) return Expr{};
   if (dtype == DType::bool_) return apply(Fn::bit_not, {in_range(i, 0, 1)});
-  return dtype == DType::f32 ? from_index(i, dtype) : fitting(i, dtype);
+  return is_floating(dtype) ? from_index(i, dtype) : fitting(i, dtype);
 }
 
 }  // namespace tensorgrad::kernel

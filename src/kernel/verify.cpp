@@ -186,7 +186,7 @@ class Verifier {
     require(s.values.buffer >= 0 || s.indices.buffer >= 0, "the sort has no result");
     check_row_access("input", s, s.in, false);
     const DType dtype = buffer(s.in.buffer).dtype;
-    require(dtype != DType::bool_, "it sorts bools");
+    require(dtype != DType::bool_ && dtype != DType::f16, "it sorts {}", tensorgrad::name(dtype));
     if (s.values.buffer >= 0) {
       check_row_access("values", s, s.values, true);
       require(buffer(s.values.buffer).dtype == dtype, "it sorts {} into values of {}",

@@ -34,14 +34,14 @@ Tensor dropped(const Tensor& x, double p, const Tensor& key, const Site& site) {
 
 Tensor relu(const Tensor& x, Site site) {
   const SiteScope scope(site);
-  check_f32("relu", x, site);
+  check_floating("relu", x, site);
   // The primitive's derivative reads the result, so that the operand need not be kept for it.
   return prim::map(kernel::Fn::relu, {x}, site);
 }
 
 Tensor gelu(const Tensor& x, GeluOptions options, Site site) {
   const SiteScope scope(site);
-  check_f32("gelu", x, site);
+  check_floating("gelu", x, site);
   if (options.approximate) {
     const double root = std::sqrt(2 / std::numbers::pi);
     return 0.5 * x * (1 + tanh(root * (x + 0.044715 * x * x * x)));
@@ -51,32 +51,32 @@ Tensor gelu(const Tensor& x, GeluOptions options, Site site) {
 
 Tensor silu(const Tensor& x, Site site) {
   const SiteScope scope(site);
-  check_f32("silu", x, site);
+  check_floating("silu", x, site);
   return x * sigmoid(x);
 }
 
 Tensor softplus(const Tensor& x, Site site) {
   const SiteScope scope(site);
-  check_f32("softplus", x, site);
+  check_floating("softplus", x, site);
   return maximum(x, 0) + log1p(exp(-abs(x)));
 }
 
 Tensor leaky_relu(const Tensor& x, double alpha, Site site) {
   const SiteScope scope(site);
-  check_f32("leaky_relu", x, site);
+  check_floating("leaky_relu", x, site);
   return where(x > 0, x, x * alpha);
 }
 
 Tensor elu(const Tensor& x, double alpha, Site site) {
   const SiteScope scope(site);
-  check_f32("elu", x, site);
+  check_floating("elu", x, site);
   // The exponential sees no positive number: its overflow would meet a zero in the derivative.
   return where(x > 0, x, alpha * expm1(where(x > 0, 0, x)));
 }
 
 Tensor softmax(const Tensor& x, int axis, Site site) {
   const SiteScope scope(site);
-  check_f32("softmax", x, site);
+  check_floating("softmax", x, site);
   const int a = normal_axis("softmax", axis, x.rank(), x.shape(), site);
   if (x.size() == 0) return x;
   const Tensor e = exp(from_top(x, a));
@@ -85,7 +85,7 @@ Tensor softmax(const Tensor& x, int axis, Site site) {
 
 Tensor log_softmax(const Tensor& x, int axis, Site site) {
   const SiteScope scope(site);
-  check_f32("log_softmax", x, site);
+  check_floating("log_softmax", x, site);
   const int a = normal_axis("log_softmax", axis, x.rank(), x.shape(), site);
   if (x.size() == 0) return x;
   const Tensor shifted = from_top(x, a);
@@ -94,7 +94,7 @@ Tensor log_softmax(const Tensor& x, int axis, Site site) {
 
 Tensor causal_softmax(const Tensor& x, Site site) {
   const SiteScope scope(site);
-  check_f32("causal_softmax", x, site);
+  check_floating("causal_softmax", x, site);
   if (x.rank() < 2) {
     throw ShapeError(fmt::format("causal_softmax: takes scores [..., T, S], not shape {}.",
                                  to_string(x.shape())),
@@ -107,7 +107,7 @@ Tensor causal_softmax(const Tensor& x, Site site) {
 
 Tensor dropout(const Tensor& x, double p, Site site) {
   const SiteScope scope(site);
-  check_f32("dropout", x, site);
+  check_floating("dropout", x, site);
   check_probability("dropout", p, site);
   if (p == 0) return x;
   return where(prim::training_flag(site), dropped(x, p, prim::step_key(site), site), x);
@@ -115,7 +115,7 @@ Tensor dropout(const Tensor& x, double p, Site site) {
 
 Tensor dropout(const Tensor& x, double p, const Tensor& key, Site site) {
   const SiteScope scope(site);
-  check_f32("dropout", x, site);
+  check_floating("dropout", x, site);
   check_probability("dropout", p, site);
   return p == 0 ? x : dropped(x, p, key, site);
 }

@@ -32,6 +32,13 @@ inline void check_f32(const char* what, const Tensor& x, const Site& site,
       fmt::format("{}: takes f32, not {}; cast it first.{}", what, name(x.dtype()), rest), site);
 }
 
+/// Throws DTypeError unless `x` is f32 or f16.
+inline void check_floating(const char* what, const Tensor& x, const Site& site) {
+  if (is_floating(x.dtype())) return;
+  throw DTypeError(
+      fmt::format("{}: takes f32 or f16, not {}; cast it first.", what, name(x.dtype())), site);
+}
+
 /// Throws ShapeError unless `x` has four dimensions.
 inline void check_images(const char* what, const Tensor& x, const Site& site,
                          const std::string& rest = "") {

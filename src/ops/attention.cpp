@@ -27,7 +27,7 @@ Type infer(const Op& op, Operands x, const Attrs&, const Site& site) {
                                  operand_count(R), x.size()),
                      site);
   }
-  for (const Tensor& t : x) check_dtype(op, t.dtype(), floats, site);
+  for (const Tensor& t : x) check_dtype(op, t.dtype(), single, site);
   const Shape& q = x[0].shape();
   const Shape& k = x[1].shape();
   const Shape& v = x[2].shape();

@@ -85,6 +85,7 @@ Type infer(const Op& op, Operands x, const Attrs& attrs, const Site& site) {
   const auto& d = std::get<DotAttr>(attrs);
   check_dtype(op, x[0].dtype(), floats, site);
   check_dtype(op, x[1].dtype(), floats, site);
+  check_same(op, x[0].dtype(), x[1].dtype(), site);
   check_axes(x[0], "left", d.lhs_batch, d.lhs_contract, site);
   check_axes(x[1], "right", d.rhs_batch, d.rhs_contract, site);
   check_pairs(x[0], x[1], "batch", d.lhs_batch, d.rhs_batch, site);

@@ -113,6 +113,7 @@ Type infer(const Op& op, Operands x, const Attrs& attrs, const Site& site) {
           site);
     }
   }
+  check_same(op, x[0].dtype(), x[1].dtype(), site);
   check_options(op, a, site);
   const Shape sizes[] = {a.input_size, a.kernel_size, output_size(a)};
   for (Role role : {r.first, r.second}) {

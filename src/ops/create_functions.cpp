@@ -59,7 +59,8 @@ Tensor zeros_like(const Tensor& x, Site site) { return full(x.shape(), 0, x.dtyp
 Tensor ones_like(const Tensor& x, Site site) { return full(x.shape(), 1, x.dtype(), site); }
 Tensor arange(std::int64_t n, DType dtype, Site site) {
   if (n < 0) throw ShapeError(fmt::format("arange: {} is negative.", n), site);
-  if (dtype == DType::bool_) throw DTypeError("arange: takes f32, i32 or u32, not bool.", site);
+  if (dtype == DType::bool_)
+    throw DTypeError("arange: takes f32, f16, i32 or u32, not bool.", site);
   return prim::iota({n}, 0, dtype, site);
 }
 Tensor array(std::initializer_list<float> values, Site site) {
@@ -73,6 +74,9 @@ Tensor array(std::span<const std::int32_t> values, const Shape& shape, Site site
   return from_values(values, shape, site);
 }
 Tensor array(std::span<const std::uint32_t> values, const Shape& shape, Site site) {
+  return from_values(values, shape, site);
+}
+Tensor array(std::span<const Half> values, const Shape& shape, Site site) {
   return from_values(values, shape, site);
 }
 Tensor array(std::span<const std::uint8_t> values, const Shape& shape, Site site) {

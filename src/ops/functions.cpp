@@ -54,10 +54,16 @@ Tensor reduction(const char* name, Combiner combiner, const Tensor& x, const Red
 
 Tensor floating(const char* op, const Tensor& x, const Site& site) {
   if (!is_floating(x.dtype())) {
-    throw DTypeError(fmt::format("{}: takes f32, not {}; cast it first.", op, name(x.dtype())),
-                     site);
+    throw DTypeError(
+        fmt::format("{}: takes f32 or f16, not {}; cast it first.", op, name(x.dtype())), site);
   }
   return x;
+}
+
+/// f of an f16 in f32: numbers that f16 does not hold, a count of elements say, occur on the way.
+template <class F>
+Tensor in_single(const Tensor& x, F&& f) {
+  return prim::cast(f(prim::cast(x, DType::f32)), DType::f16);
 }
 
 Tensor unary(Fn fn, const Tensor& x, const Site& site) { return prim::map(fn, {x}, site); }
@@ -254,6 +260,7 @@ Tensor min(const Tensor& x, const Reduce& over, Site site) {
 }
 Tensor mean(const Tensor& x, const Reduce& over, Site site) {
   const SiteScope scope(site);
+  if (x.dtype() == DType::f16) return in_single(x, [&](const Tensor& v) { return mean(v, over); });
   const Tensor from = is_floating(x.dtype()) ? x : prim::cast(x, DType::f32, site);
   const Tensor total = sum(from, over, site);
   std::int64_t count = 1;
@@ -263,6 +270,9 @@ Tensor mean(const Tensor& x, const Reduce& over, Site site) {
 }
 Tensor var(const Tensor& x, const Reduce& over, int ddof, Site site) {
   const SiteScope scope(site);
+  if (x.dtype() == DType::f16) {
+    return in_single(x, [&](const Tensor& v) { return var(v, over, ddof); });
+  }
   const std::vector<int> axes = axes_for("var", x, over, site);
   std::int64_t count = 1;
   for (int a : axes) count *= x.shape()[static_cast<std::size_t>(a)];

@@ -89,6 +89,9 @@ RefArray reference_data(const Node& n, std::span<const RefArray* const>) {
       case DType::f32:
         read(float{});
         break;
+      case DType::f16:
+        read(Half{});
+        break;
     }
   }
   return out;

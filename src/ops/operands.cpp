@@ -27,6 +27,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b, const Sit
 
 DType promote(const char* op, DType a, DType b, const Site& site) {
   if (a == b) return a;
+  if (is_floating(a) && is_floating(b)) return DType::f32;
   if (is_floating(a) || is_floating(b)) return is_floating(a) ? a : b;
   if (a == DType::bool_) return b;
   if (b == DType::bool_) return a;

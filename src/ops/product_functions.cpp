@@ -48,8 +48,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, Site site) {
                      site);
   }
   if (a.dtype() != b.dtype() || !is_floating(a.dtype())) {
-    throw DTypeError(fmt::format("matmul: takes two f32 tensors, not {} and {}.{}", name(a.dtype()),
-                                 name(b.dtype()), operand_names(a, b)),
+    throw DTypeError(fmt::format("matmul: takes two f32 or two f16 tensors, not {} and {}.{}",
+                                 name(a.dtype()), name(b.dtype()), operand_names(a, b)),
                      site);
   }
   Tensor x = a.rank() == 1 ? unsqueeze(a, 0, site) : a;

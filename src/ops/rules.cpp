@@ -12,6 +12,11 @@ void check_dtype(const Op& op, DType dtype, std::span<const DType> allowed, cons
   throw DTypeError(fmt::format("{}: takes {}, not {}.", *op.name, list, name(dtype)), site);
 }
 
+void check_same(const Op& op, DType a, DType b, const Site& site) {
+  if (a == b) return;
+  throw DTypeError(fmt::format("{}: dtypes differ: {} and {}.", *op.name, name(a), name(b)), site);
+}
+
 std::vector<Tensor> batch_all(Operands operands, Batched batched, std::int64_t size) {
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < operands.size(); ++i) {

@@ -24,12 +24,16 @@ inline const Tensor& in(const Tensor& y, std::size_t i) { return y.node().operan
 /// Throws DTypeError unless `dtype` is one of `allowed`: "exp: takes f32, not i32."
 void check_dtype(const Op& op, DType dtype, std::span<const DType> allowed, const Site& site);
 
-inline constexpr DType floats[] = {DType::f32};
+/// Throws DTypeError unless the operands have one dtype: "dot_general: dtypes differ: f32 and f16."
+void check_same(const Op& op, DType a, DType b, const Site& site);
+
+inline constexpr DType floats[] = {DType::f32, DType::f16};
+inline constexpr DType single[] = {DType::f32};
 inline constexpr DType integers[] = {DType::i32, DType::u32};
-inline constexpr DType numbers[] = {DType::f32, DType::i32, DType::u32};
-inline constexpr DType signed_numbers[] = {DType::f32, DType::i32};
+inline constexpr DType numbers[] = {DType::f32, DType::f16, DType::i32, DType::u32};
+inline constexpr DType signed_numbers[] = {DType::f32, DType::f16, DType::i32};
 inline constexpr DType bits_dtypes[] = {DType::bool_, DType::i32, DType::u32};
-inline constexpr DType any_dtype[] = {DType::f32, DType::i32, DType::u32, DType::bool_};
+inline constexpr DType any_dtype[] = {DType::f32, DType::f16, DType::i32, DType::u32, DType::bool_};
 
 /// Operands without the batch dimension get one of extent `size`.
 std::vector<Tensor> batch_all(Operands operands, Batched batched, std::int64_t size);

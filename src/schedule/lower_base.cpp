@@ -43,14 +43,13 @@ int LoweringBase::argument(int buffer, bool written) {
 }
 
 int LoweringBase::read_argument(const Location& at, const Shape& shape) {
-  const int arg = argument(at.buffer);
-  Range range{at.offset, at.offset};
+  Range range{argument(at.buffer), at.offset, at.offset};
   for (std::size_t d = 0; d < shape.size(); ++d) {
     const std::int64_t reach = at.strides[d] * (shape[d] - 1);
-    (reach < 0 ? range.first : range.second) += reach;
+    (reach < 0 ? range.first : range.last) += reach;
   }
-  read_[arg].push_back(range);
-  return arg;
+  read_.push_back(range);
+  return range.arg;
 }
 
 int LoweringBase::add_loop(std::int64_t extent) {
@@ -95,17 +94,17 @@ void LoweringBase::check_overwrites() const {
 // An index says where it leads whether or not a condition lets it be read: where the nodes lie that
 // are read tells parts of a concatenation apart.
 bool LoweringBase::reads_other_parts(int arg) const {
-  const auto ranges = read_.find(arg);
-  if (ranges == read_.end()) return false;
   const Kernel& k = out_.kernel;
-  return std::all_of(ranges->second.begin(), ranges->second.end(), [&](const Range& range) {
-    return std::all_of(k.nest.stages.begin(), k.nest.stages.end(), [&](const auto& stage) {
-      return std::all_of(stage.stores.begin(), stage.stores.end(), [&](const kernel::Store& store) {
-        const IndexNode& written = k.pool.node(store.index);
-        return store.buffer != arg || written.hi < range.first || range.second < written.lo;
-      });
-    });
-  });
+  for (const kernel::Stage& stage : k.nest.stages) {
+    for (const kernel::Store& store : stage.stores) {
+      if (store.buffer != arg) continue;
+      const IndexNode& written = k.pool.node(store.index);
+      for (const Range& read : read_) {
+        if (read.arg == arg && written.lo <= read.last && read.first <= written.hi) return false;
+      }
+    }
+  }
+  return true;
 }
 
 // Blocks of a contraction run in any order: none may overwrite what another still multiplies.

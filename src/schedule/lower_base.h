@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "schedule/pull.h"
@@ -51,13 +50,17 @@ class LoweringBase {
   Lowered out_;
 
  private:
-  using Range = std::pair<std::int64_t, std::int64_t>;  ///< the first and the last element
+  /// From the first to the last element that a node may have read in an argument.
+  struct Range {
+    int arg;
+    std::int64_t first, last;
+  };
 
   void check_operands_survive() const;
   /// Whether no node that is read in argument `arg` lies where the kernel stores.
   bool reads_other_parts(int arg) const;
 
-  std::map<int, std::vector<Range>> read_;  ///< argument -> where the nodes lie that are read
+  std::vector<Range> read_;  ///< where the nodes lie that are read
 };
 
 /// Groups of the results of one attention, with scans, of sorts, and of a scatter.

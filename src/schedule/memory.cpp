@@ -28,8 +28,7 @@ struct Life {
 
 void place_memory(Plan& plan, const Target& target, bool reuse) {
   const auto device_bytes = [&](const PlanBuffer& buffer) {
-    const std::int64_t bytes =
-        buffer.dtype == DType::bool_ ? buffer.elements * target.bool_bytes : buffer.bytes();
+    const std::int64_t bytes = buffer.elements * target.bytes(buffer.dtype);
     return (bytes + target.alignment - 1) / target.alignment * target.alignment;
   };
   std::vector<Life> lives;

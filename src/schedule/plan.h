@@ -17,7 +17,13 @@ struct Target {
   int max_buffers = std::numeric_limits<int>::max();  ///< arguments that a kernel may have
   std::int64_t alignment = 64;                        ///< of what an argument is bound to, in bytes
   std::int64_t bool_bytes = 1;                        ///< bytes of a bool in device memory
+  std::int64_t half_bytes = 2;                        ///< bytes of an f16 there
   bool attention = true;  ///< whether it has kernels of attention; else its steps stay
+  /// Bytes of an element in device memory.
+  std::int64_t bytes(DType dtype) const {
+    if (dtype == DType::bool_) return bool_bytes;
+    return dtype == DType::f16 ? half_bytes : static_cast<std::int64_t>(info(dtype).bytes);
+  }
 };
 
 /// Where a plan buffer lives.

@@ -76,9 +76,7 @@ std::vector<std::int64_t> rebase_arguments(Kernel& k, const Target& target) {
   for (std::size_t i = 0; i < k.args.size(); ++i) {
     kernel::BufferArg& arg = k.args[i];
     const auto [from, to] = ranges[i];
-    const auto bytes = static_cast<std::int64_t>(info(arg.dtype).bytes);
-    const std::int64_t unit = std::max<std::int64_t>(
-        1, target.alignment / (arg.dtype == DType::bool_ ? target.bool_bytes : bytes));
+    const std::int64_t unit = std::max<std::int64_t>(1, target.alignment / target.bytes(arg.dtype));
     bases[i] = from / unit * unit;
     // Up to a whole vector of four where the buffer has one, for kernels that load such vectors.
     arg.elements = std::min(arg.elements, (to + 3) / 4 * 4) - bases[i];

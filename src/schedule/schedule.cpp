@@ -191,6 +191,7 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
   const auto nodes = [&] { return fmt::format("{} nodes", graph.order().size()); };
   Prepared prepared;
 
+  run.always("widen_halves", [&] { graph = widen_halves(graph); }, nodes);
   run.step("simplify", [&] { graph = simplify(graph); }, nodes);
   run.step(
       "match_attention",

@@ -240,11 +240,13 @@ T Tensor::item(Site site) const {
 template std::vector<float> Tensor::to_vector<float>(Site) const;
 template std::vector<std::int32_t> Tensor::to_vector<std::int32_t>(Site) const;
 template std::vector<std::uint32_t> Tensor::to_vector<std::uint32_t>(Site) const;
+template std::vector<Half> Tensor::to_vector<Half>(Site) const;
 template std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>(Site) const;
 template std::vector<bool> Tensor::to_vector<bool>(Site) const;
 template float Tensor::item<float>(Site) const;
 template std::int32_t Tensor::item<std::int32_t>(Site) const;
 template std::uint32_t Tensor::item<std::uint32_t>(Site) const;
+template Half Tensor::item<Half>(Site) const;
 template std::uint8_t Tensor::item<std::uint8_t>(Site) const;
 template bool Tensor::item<bool>(Site) const;
 

@@ -251,11 +251,13 @@ float StepResult::loss(Site site) const {
 template std::vector<float> RunResult::value<float>(Site) const;
 template std::vector<std::int32_t> RunResult::value<std::int32_t>(Site) const;
 template std::vector<std::uint32_t> RunResult::value<std::uint32_t>(Site) const;
+template std::vector<Half> RunResult::value<Half>(Site) const;
 template std::vector<std::uint8_t> RunResult::value<std::uint8_t>(Site) const;
 template std::vector<float> RunResult::captured<float>(std::string_view, Site) const;
 template std::vector<std::int32_t> RunResult::captured<std::int32_t>(std::string_view, Site) const;
 template std::vector<std::uint32_t> RunResult::captured<std::uint32_t>(std::string_view,
                                                                        Site) const;
+template std::vector<Half> RunResult::captured<Half>(std::string_view, Site) const;
 template std::vector<std::uint8_t> RunResult::captured<std::uint8_t>(std::string_view, Site) const;
 
 }  // namespace tensorgrad

@@ -21,6 +21,11 @@ Graph bind_context(const Graph& graph, bool training, const Tensor& key);
 /// subexpressions; what nothing needs disappears.
 Graph simplify(const Graph& graph);
 
+/// Numbers of f16 are stored and moved; arithmetic on them is that of f32. Results are rounded to
+/// f16, but for those of reductions and those that are used once: arithmetic reads these before
+/// they are rounded. A program without f16 stays as it is.
+Graph widen_halves(const Graph& graph);
+
 /// softmax(scale * q k^T, causal or not) v, in steps, becomes attention, and the steps of its
 /// gradients those of attention, where nothing else needs the matrix of scores.
 Graph match_attention(const Graph& graph);

@@ -138,6 +138,34 @@ TEST_F(LayersPageTest, OwnBuffers) {
               ::testing::Pointwise(::testing::FloatNear(1e-6F), std::vector<float>{0.2F, 0.3F}));
 }
 
+// [snippet]
+struct Coarse {
+  nn::Linear up{2, 32}, down{32, 1};
+  TENSORGRAD_FIELDS(up, down)
+
+  static Tensor layer(const Tensor& x, const nn::Linear& l) {
+    return matmul(x, cast(l.W, tg::DType::f16)) + cast(*l.b, tg::DType::f16);
+  }
+  Tensor operator()(const Tensor& x) const {  // [N, 2], f16
+    return cast(layer(relu(layer(x, up)), down), tg::DType::f32);
+  }
+};
+// [end]
+
+TEST_F(LayersPageTest, HalfPrecision) {
+  auto training = tg::compile(
+      Coarse{}, [](const Coarse& m, const tg::Inputs& in) { return mse_loss(m(in["x"]), in["y"]); },
+      {.inputs = {{"x", {4, 2}, tg::DType::f16}, {"y", {4, 1}}},
+       .optimizer = tg::Adam{.lr = 0.01},
+       .seed = 3});
+  const tg::Half zero(0), one(1);
+  const std::vector<tg::Half> x{zero, zero, zero, one, one, zero, one, one};
+  const std::vector<float> y{0, 1, 1, 0};
+  float loss = 1;
+  for (int step = 0; step < 300; ++step) loss = training.step({{"x", x}, {"y", y}}).loss();
+  EXPECT_LT(loss, 0.01F);
+}
+
 TEST_F(LayersPageTest, NotFinite) {
   std::string message;
   auto training = tg::compile(Centred{},

@@ -192,5 +192,13 @@ TEST(FoundByRandomGraphs, APartOfAConcatenationReadsAnotherBehindACondition) {
       {prim::dot_general(prim::concat(parts, 0), input("w", {3, 4}), {{}, {}, {1}, {0}})});
 }
 
+TEST(FoundByRandomGraphs, AnEpilogueReadsAProductInPlaceAndTransposed) {
+  const Tensor product =
+      prim::dot_general(input("a", {2, 9}), input("b", {9, 2}), {{}, {}, {1}, {0}});
+  const Tensor scaled = prim::mul(product, input("c", {2, 2}));
+  expect_agreement({prim::permute(prim::cast(product, DType::f16), {1, 0}),
+                    prim::dot_general(scaled, input("d", {2, 5}), {{}, {}, {1}, {0}})});
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz

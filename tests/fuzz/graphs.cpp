@@ -69,8 +69,8 @@ class Generator {
 
   DType random_dtype() {
     if (chance(0.6)) return DType::f32;
-    constexpr DType all[] = {DType::i32, DType::u32, DType::bool_};
-    return all[below(3)];
+    constexpr DType all[] = {DType::i32, DType::u32, DType::bool_, DType::f16};
+    return all[below(4)];
   }
   Shape random_shape() {
     const int rank = below(most_rank + 1);
@@ -110,7 +110,7 @@ class Generator {
       static const std::vector<double> signed_ints = {
           0, 1, -1, 31, 32, 2147483647.0, -2147483648.0};
       static const std::vector<double> unsigned_ints = {0, 1, 31, 32, 2147483648.0, 4294967295.0};
-      const std::vector<double>* values = type.dtype == DType::f32   ? &floats
+      const std::vector<double>* values = is_floating(type.dtype)    ? &floats
                                           : type.dtype == DType::i32 ? &signed_ints
                                           : type.dtype == DType::u32 ? &unsigned_ints
                                                                      : nullptr;
@@ -514,7 +514,7 @@ class Generator {
     for (const Named& out : program_.graph.outputs) {
       if (!is_floating(out.value.dtype())) continue;
       outputs.push_back(out.value);
-      cotangents.push_back(chance(0.5) ? prim::full(out.value.shape(), 1, DType::f32)
+      cotangents.push_back(chance(0.5) ? prim::full(out.value.shape(), 1, out.value.dtype())
                                        : input(out.value.node().type));
     }
     for (const Tensor& t : program_.graph.inputs) {

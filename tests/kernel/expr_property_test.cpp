@@ -30,6 +30,8 @@ double special(std::mt19937& random, DType dtype) {
       return choose({0, 1, -1, 2, 3, 5, -7, 31, 32, 40, 2147483647.0, -2147483648.0});
     case DType::u32:
       return choose({0, 1, 2, 3, 7, 31, 32, 2147483648.0, 4294967295.0});
+    case DType::f16:
+      return choose({0.0, -0.0, 1, -1, 0.5, 2, -3, 8, 1e-5, 65504, inf, -inf, std::nan("")});
     case DType::f32:
       break;
   }

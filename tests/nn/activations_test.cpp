@@ -121,7 +121,7 @@ TEST(Softmax, Errors) {
   EXPECT_EQ(message_of<ShapeError>([] { causal_softmax(zeros({2})); }),
             "causal_softmax: takes scores [..., T, S], not shape [2].");
   EXPECT_EQ(message_of<DTypeError>([] { log_softmax(arange(3)); }),
-            "log_softmax: takes f32, not i32; cast it first.");
+            "log_softmax: takes f32 or f16, not i32; cast it first.");
 }
 
 TEST(Dropout, KeepsAndScalesUnderAKey) {
@@ -170,7 +170,7 @@ TEST(Dropout, Errors) {
   EXPECT_EQ(message_of<ValueError>([] { dropout(zeros({2}), nan); }),
             "dropout: the probability is nan, not in [0, 1].");
   EXPECT_EQ(message_of<DTypeError>([] { dropout(arange(2), 0.5); }),
-            "dropout: takes f32, not i32; cast it first.");
+            "dropout: takes f32 or f16, not i32; cast it first.");
 }
 
 }  // namespace

@@ -122,11 +122,11 @@ TEST(RowErrors, Elementwise) {
   EXPECT_THAT(message_of<DTypeError>([] { prim::add(ones({2}), ones({2}, DType::i32)); }),
               StartsWith("add: dtypes differ: f32 and i32.\n"));
   EXPECT_THAT(message_of<DTypeError>([] { prim::map(kernel::Fn::exp, {ones({2}, DType::i32)}); }),
-              StartsWith("exp: takes f32, not i32.\n"));
+              StartsWith("exp: takes f32 or f16, not i32.\n"));
   EXPECT_THAT(message_of<DTypeError>([] {
                 prim::map(kernel::Fn::max, {ones({2}, DType::bool_), ones({2}, DType::bool_)});
               }),
-              StartsWith("maximum: takes f32, i32 or u32, not bool.\n"));
+              StartsWith("maximum: takes f32, f16, i32 or u32, not bool.\n"));
 }
 
 TEST(RowErrors, DotGeneral) {
@@ -147,7 +147,7 @@ TEST(RowErrors, DotGeneral) {
                  "right.\n"));
   EXPECT_THAT(message_of<DTypeError>(
                   [&] { prim::dot_general(a, ones({3}, DType::i32), {{}, {}, {1}, {0}}); }),
-              StartsWith("dot_general: takes f32, not i32.\n"));
+              StartsWith("dot_general: takes f32 or f16, not i32.\n"));
 }
 
 TEST(RowErrors, Conv) {

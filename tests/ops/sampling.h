@@ -43,6 +43,7 @@ inline RefArray draw(const Type& type, double low, double high, Rng& rng) {
         v = u < 0.5 ? 0 : 1;
         break;
       case DType::f32:
+      case DType::f16:
         v = low + u * (high - low);
         break;
       case DType::u32:
@@ -95,6 +96,10 @@ inline std::vector<double> special_values(const Op& op, DType dtype) {
       return {0, 1, -1, 31, 32, 2147483647.0, -2147483648.0};
     case DType::u32:
       return {0, 1, 31, 32, 2147483648.0, 4294967295.0};
+    case DType::f16:
+      if (sums(op) || reduces_by(op, kernel::Combiner::prod))
+        return {HUGE_VAL, -HUGE_VAL, NAN, 0.0};
+      return {HUGE_VAL, -HUGE_VAL, NAN, 0.0, -0.0, 0x1p-14, 0x1p-24, 65504, -65504};
     case DType::f32:
       break;
   }
@@ -141,6 +146,9 @@ inline std::vector<std::byte> bytes_of(const RefArray& a) {
         break;
       case DType::f32:
         append(static_cast<float>(v));
+        break;
+      case DType::f16:
+        append(Half(v));
         break;
     }
   }

@@ -74,7 +74,7 @@ TEST(Sort, Errors) {
   EXPECT_THAT(message([] { sort(full({}, 1)); }),
               StartsWith("sort: axis -1 is out of range for shape []"));
   EXPECT_THAT(message([] { argsort(zeros({2}, DType::bool_)); }),
-              StartsWith("argsort: takes f32, i32 or u32, not bool."));
+              StartsWith("argsort: takes f32, f16, i32 or u32, not bool."));
 }
 
 TEST(Sort, TheGradientGoesBackToWhereElementsCameFrom) {

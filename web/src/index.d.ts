@@ -1,8 +1,11 @@
-/** Arrays that go to and come from programs; `bool` tensors are Uint8Array of 0 and 1. */
+/**
+ * Arrays that go to and come from programs; `bool` tensors are Uint8Array of 0 and 1, `f16` ones
+ * Float32Array, rounded to f16 on the way in.
+ */
 export type TensorArray = Float32Array | Int32Array | Uint32Array | Uint8Array;
 /** Inputs by name. Lists of numbers and single numbers are converted. */
 export type Feeds = Record<string, TensorArray | number[] | number>;
-export type DType = 'f32' | 'i32' | 'u32' | 'bool';
+export type DType = 'f32' | 'f16' | 'i32' | 'u32' | 'bool';
 /** An input; an extent of -1 is open and follows from what is fed. */
 export interface InputSpec { name: string; dtype: DType; shape: number[] }
 export interface ParamValue { name: string; shape: number[]; values: Float32Array }

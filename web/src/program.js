@@ -1,7 +1,8 @@
 // One compiled program on a device: buffers, bind groups, and a run as a single submission.
 import { InputError, UnsupportedError } from './errors.js';
 
-const arrays = { f32: Float32Array, i32: Int32Array, u32: Uint32Array, bool: Uint8Array };
+// Kernels of a page hold an f16 as the f32 that it is: not every browser has arrays of f16.
+const arrays = { f32: Float32Array, f16: Float32Array, i32: Int32Array, u32: Uint32Array, bool: Uint8Array };
 export const elements = (shape) => shape.reduce((a, b) => a * b, 1);
 
 /** Throws UnsupportedError, naming every limit and feature that is missing. */
@@ -41,6 +42,31 @@ export function toTyped(spec, value) {
     throw new InputError(`Input "${spec.name}" is fed ${typed.length} values, but [${spec.shape}] takes ${count}.`);
   }
   return typed;
+}
+
+/** A copy of f32 numbers rounded to f16, to nearest and even. */
+export function toHalves(values) {
+  const out = Float32Array.from(values);
+  const bits = new Uint32Array(out.buffer);
+  for (let i = 0; i < bits.length; i++) {
+    const size = bits[i] & 0x7fffffff;
+    if (size === 0 || size > 0x7f800000) continue;
+    if (size < 0x38800000) {
+      // Doubles of this size have units of 2^-24, those of small f16.
+      const large = 1.5 * 2 ** 28;
+      out[i] = out[i] + large - large;
+    } else {
+      const even = (size + 0xfff + ((size >>> 13) & 1)) & 0xffffe000;
+      bits[i] = (bits[i] & 0x80000000) | (even >= 0x47800000 ? 0x7f800000 : even);
+    }
+  }
+  return out;
+}
+
+/** What the device holds for the values of `dtype`: truth values are words there. */
+function toDevice(dtype, values) {
+  if (dtype === 'bool') return Uint32Array.from(values, (v) => (v ? 1 : 0));
+  return dtype === 'f16' ? toHalves(values) : values;
 }
 
 export class Program {
@@ -101,8 +127,7 @@ export class Program {
     });
     spec.inputs.forEach((s, i) => {
       const { buffer, offset } = this.place(s);
-      // WGSL has no storage of single bytes: truth values are words there.
-      gpu.write(buffer, offset, s.dtype === 'bool' ? Uint32Array.from(feeds[i], (v) => (v ? 1 : 0)) : feeds[i]);
+      gpu.write(buffer, offset, toDevice(s.dtype, feeds[i]));
     });
     const encoder = gpu.device.createCommandEncoder();
     const pass = encoder.beginComputePass();

@@ -23,6 +23,7 @@ using kernel::IndexNode;
 std::string_view ssa_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
+    case DType::f16:
       return "float";
     case DType::bool_:
       return "i1";
@@ -33,11 +34,15 @@ std::string_view ssa_type(DType dtype) {
   return "i32";
 }
 
-std::string_view memory_type(DType dtype) { return dtype == DType::bool_ ? "i8" : ssa_type(dtype); }
+std::string_view memory_type(DType dtype) {
+  if (dtype == DType::f16) return "half";
+  return dtype == DType::bool_ ? "i8" : ssa_type(dtype);
+}
 
 std::string literal(DType dtype, double value) {
   switch (dtype) {
     case DType::f32:
+    case DType::f16:
       return float_literal(Type::f32, value);
     case DType::bool_:
       return value != 0 ? "true" : "false";
@@ -201,13 +206,17 @@ Rendered ExpressionRenderer::address(int buffer, Index index) {
 std::string ExpressionRenderer::load(int depth, DType dtype, const std::string& address) {
   const std::string raw =
       writer_.assign(depth, fmt::format("load {}, ptr {}", memory_type(dtype), address));
+  if (dtype == DType::f16) return writer_.assign(depth, fmt::format("fpext half {} to float", raw));
   return dtype == DType::bool_ ? writer_.assign(depth, fmt::format("icmp ne i8 {}, 0", raw)) : raw;
 }
 
 void ExpressionRenderer::store(int depth, DType dtype, const std::string& value,
                                const std::string& address) {
-  const std::string raw =
-      dtype == DType::bool_ ? writer_.assign(depth, fmt::format("zext i1 {} to i8", value)) : value;
+  std::string raw = value;
+  if (dtype == DType::bool_) raw = writer_.assign(depth, fmt::format("zext i1 {} to i8", value));
+  if (dtype == DType::f16) {
+    raw = writer_.assign(depth, fmt::format("fptrunc float {} to half", value));
+  }
   writer_.line(depth, fmt::format("store {} {}, ptr {}", memory_type(dtype), raw, address));
 }
 
@@ -266,14 +275,13 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
   const IndexNode& range = kernel_.pool.node(node.index);
   const bool narrow = range.lo >= std::numeric_limits<std::int32_t>::min() &&
                       range.hi <= std::numeric_limits<std::int32_t>::max();
-  if (node.dtype == DType::f32 && !narrow) {
-    index.name = assign(fmt::format("sitofp i64 {} to float", index.name));
+  if (is_floating(node.dtype)) {
+    index.name = narrow ? assign(fmt::format("trunc i64 {} to i32", index.name)) : index.name;
+    index.name = assign(fmt::format("sitofp {} {} to float", narrow ? "i32" : "i64", index.name));
+    index.name = convert(index.depth, DType::f32, node.dtype, index.name);
     return index;
   }
   index.name = assign(fmt::format("trunc i64 {} to i32", index.name));
-  if (node.dtype == DType::f32) {
-    index.name = assign(fmt::format("sitofp i32 {} to float", index.name));
-  }
   return index;
 }
 

@@ -66,6 +66,12 @@ std::string ExpressionRenderer::shift(int depth, bool left, DType dtype, const s
 std::string ExpressionRenderer::convert(int depth, DType from, DType to, const std::string& value) {
   if (from == to || (is_integer(from) && is_integer(to))) return value;
   const auto assign = [&](std::string_view text) { return writer_.assign(depth, text); };
+  if (to == DType::f16) {
+    const std::string single = convert(depth, from, DType::f32, value);
+    const std::string half = assign(fmt::format("fptrunc float {} to half", single));
+    return assign(fmt::format("fpext half {} to float", half));
+  }
+  if (from == DType::f16) return convert(depth, DType::f32, to, value);
   if (to == DType::bool_) {
     return from == DType::f32 ? assign(fmt::format("fcmp une float {}, 0.0", value))
                               : assign(fmt::format("icmp ne i32 {}, 0", value));

@@ -22,16 +22,17 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 constexpr int scratch_arg = -1;
 
-std::string declaration(std::size_t binding, const std::string& name, std::string_view element,
+std::string declaration(std::size_t binding, const std::string& name, std::string_view type,
                         bool writable) {
-  return fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n", binding,
-                     writable ? "read_write" : "read", name, element);
+  return fmt::format("@group(0) @binding({}) var<storage, {}> {}: {};\n", binding,
+                     writable ? "read_write" : "read", name, type);
 }
 
 /// A module: bindings, functions, entry point.
-RenderedPass assemble(const Kernel& kernel, const std::vector<bool>& writable, const Body& body,
-                      const Epilogue& epilogue, const WideArgs& wide, std::set<int> args,
-                      bool scratch, bool scratch_is_wide, const std::string& choice) {
+RenderedPass assemble(const Kernel& kernel, const Target& target, const std::vector<bool>& writable,
+                      const Body& body, const Epilogue& epilogue, const WideArgs& wide,
+                      std::set<int> args, bool scratch, bool scratch_is_wide,
+                      const std::string& choice) {
   RenderedPass pass;
   pass.text = fmt::format("// {}\n", choice);
   pass.groups = body.groups;
@@ -40,13 +41,14 @@ RenderedPass assemble(const Kernel& kernel, const std::vector<bool>& writable, c
   for (const int arg : args) {
     const auto i = static_cast<std::size_t>(arg);
     const bool writes = epilogue.writes.contains(arg) || (i < writable.size() && writable[i]);
-    std::string type(memory_type(kernel.args[i].dtype));
-    if (wide.contains(arg)) type = fmt::format("vec4<{}>", type);
+    const std::string type = array_type(kernel.args[i].dtype, kernel.args[i].elements,
+                                        wide.contains(arg) ? 4 : 1, target);
     pass.text += declaration(pass.bindings.size(), fmt::format("b{}", arg), type, writes);
     pass.bindings.push_back({arg, -1, writes});
   }
   if (scratch) {
-    pass.text += declaration(pass.bindings.size(), "s0", scratch_is_wide ? "vec4f" : "f32", true);
+    pass.text += declaration(pass.bindings.size(), "s0",
+                             scratch_is_wide ? "array<vec4f>" : "array<f32>", true);
     pass.bindings.push_back({-1, 0, true});
   }
   pass.text += "\n" + epilogue.functions + body.functions + "\n" + body.text;
@@ -194,17 +196,18 @@ RenderedKernel render_contraction(const Kernel& kernel, const Target& target,
       const Result dense{scratch_arg, 0, {rows * columns}, {columns}, {1}};
       const bool wide_parts = vectors && body_vectors;
       rendered.scratch_bytes.push_back(parts.batch[0] * rows * columns * element_bytes);
-      rendered.passes.push_back(assemble(kernel, writable, body,
+      rendered.passes.push_back(assemble(kernel, target, writable, body,
                                          plain_epilogue(parts, dense, wide_parts), wide, operands,
                                          true, wide_parts, choice));
       Body total = render_sum(problem, tile, target);
       if (has_edges) leave_out_edges(total, problem, wide);
-      rendered.passes.push_back(assemble(kernel, writable, total, *epilogue, wide, last_operands,
-                                         true, vectors, "the sum of the parts of k"));
+      rendered.passes.push_back(assemble(kernel, target, writable, total, *epilogue, wide,
+                                         last_operands, true, vectors,
+                                         "the sum of the parts of k"));
     } else {
       if (has_edges) leave_out_edges(body, problem, wide);
-      rendered.passes.push_back(
-          assemble(kernel, writable, body, *epilogue, wide, operands, false, false, choice));
+      rendered.passes.push_back(assemble(kernel, target, writable, body, *epilogue, wide, operands,
+                                         false, false, choice));
     }
   }
   if (has_nest && !is_fused) append_nest(kernel, target, writable, rendered);

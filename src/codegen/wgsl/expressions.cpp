@@ -32,9 +32,31 @@ int uses_of(const std::unordered_map<std::int32_t, int>& uses, std::int32_t id) 
 
 }  // namespace
 
-std::string_view value_type(DType dtype) { return name(dtype); }
+std::string_view value_type(DType dtype) { return dtype == DType::f16 ? "f32" : name(dtype); }
 
-std::string_view memory_type(DType dtype) { return dtype == DType::bool_ ? "u32" : name(dtype); }
+std::string_view memory_type(DType dtype) {
+  if (dtype == DType::f16) return "half";
+  return dtype == DType::bool_ ? "u32" : name(dtype);
+}
+
+std::string array_type(DType dtype, std::int64_t elements, int width, const Target& target) {
+  const std::string element = width == 1 ? std::string(memory_type(dtype))
+                                         : fmt::format("vec{}<{}>", width, memory_type(dtype));
+  // WGSL counts the bytes of a type in 32 bits.
+  constexpr std::int64_t most = std::int64_t{1} << 29;
+  if (!target.guarded || elements >= most) return fmt::format("array<{}>", element);
+  return fmt::format("array<{}, {}>", element, std::max<std::int64_t>(elements / width, 1));
+}
+
+std::string from_memory(DType dtype, const std::string& element) {
+  if (dtype == DType::f16) return fmt::format("f32({})", element);
+  return dtype == DType::bool_ ? fmt::format("({} != 0u)", element) : element;
+}
+
+std::string to_memory(DType dtype, const std::string& value) {
+  if (dtype == DType::f16) return fmt::format("half({})", value);
+  return dtype == DType::bool_ ? fmt::format("u32({})", value) : value;
+}
 
 std::string finite_literal(DType dtype, double value) {
   switch (dtype) {
@@ -48,6 +70,7 @@ std::string finite_literal(DType dtype, double value) {
       return fmt::format("{}i", number);
     }
     case DType::f32:
+    case DType::f16:
       break;
   }
   const auto number = static_cast<float>(value);
@@ -191,7 +214,7 @@ Rendered ExpressionRenderer::render_named(Expr expr) {
 }
 
 std::string ExpressionRenderer::literal(DType dtype, double value) {
-  if (dtype == DType::f32 && !std::isfinite(static_cast<float>(value))) {
+  if (is_floating(dtype) && !std::isfinite(static_cast<float>(value))) {
     const auto number = static_cast<float>(value);
     const std::uint32_t bits =
         std::isnan(number) ? 0x7FC00000U : std::bit_cast<std::uint32_t>(number);
@@ -255,16 +278,14 @@ Rendered ExpressionRenderer::render_node(Expr expr) {
 }
 
 std::string ExpressionRenderer::element(int buffer, const std::string& index) const {
-  const bool is_bool = kernel_.args[static_cast<std::size_t>(buffer)].dtype == DType::bool_;
-  return is_bool ? fmt::format("(b{}[{}] != 0u)", buffer, index)
-                 : fmt::format("b{}[{}]", buffer, index);
+  return from_memory(kernel_.args[static_cast<std::size_t>(buffer)].dtype,
+                     fmt::format("b{}[{}]", buffer, index));
 }
 
 void ExpressionRenderer::store(int depth, int buffer, const std::string& index,
                                const std::string& value) {
-  const bool is_bool = kernel_.args[static_cast<std::size_t>(buffer)].dtype == DType::bool_;
-  writer_.line(depth, is_bool ? fmt::format("b{}[{}] = u32({});", buffer, index, value)
-                              : fmt::format("b{}[{}] = {};", buffer, index, value));
+  const DType dtype = kernel_.args[static_cast<std::size_t>(buffer)].dtype;
+  writer_.line(depth, fmt::format("b{}[{}] = {};", buffer, index, to_memory(dtype, value)));
 }
 
 Rendered ExpressionRenderer::render_load(const ExprNode& node) {
@@ -356,12 +377,13 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
       result.text = fmt::format("i32({})", index.text);
       return result;
     case DType::f32:
+    case DType::f16:
       break;
   }
   if (range.lo >= 0) {
     require_u32(node.index);
     result.text = fmt::format("f32({})", index.text);
-    return result;
+    return convert(DType::f32, node.dtype, result);
   }
   if (range.lo < std::numeric_limits<std::int32_t>::min() ||
       range.hi > std::numeric_limits<std::int32_t>::max()) {
@@ -369,7 +391,7 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
                                  range.lo, range.hi));
   }
   result.text = fmt::format("f32(i32({}))", index.text);
-  return result;
+  return convert(DType::f32, node.dtype, result);
 }
 
 // ---- indices -------------------------------------------------------------------------------------

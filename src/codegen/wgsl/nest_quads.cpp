@@ -175,9 +175,7 @@ class Quads {
       for (const Load& l : accesses_.loads) {
         if (l.buffer != n.buffer || l.index.id != n.index.id || l.name.empty()) continue;
         if (!is_vector(n.buffer)) return named(l.name);
-        const std::string text = fmt::format("{}.{}", l.name, component);
-        return named(n.dtype == DType::bool_ ? fmt::format("({} != 0u)", text) : text,
-                     writer.depth());
+        return named(from_memory(n.dtype, fmt::format("{}.{}", l.name, component)), writer.depth());
       }
       return std::nullopt;
     });
@@ -185,9 +183,8 @@ class Quads {
     for (const Stage& stage : kernel_.nest.stages) {
       for (const kernel::Store& s : stage.stores) {
         const std::string value = expressions.render(s.value).text;
-        const bool is_bool = pass_.dtype(s.buffer) == DType::bool_;
         writer.line(fmt::format("r{}.{} = {};", results++, component,
-                                is_bool ? fmt::format("u32({})", value) : value));
+                                to_memory(pass_.dtype(s.buffer), value)));
       }
     }
     expressions.set_load_hook(nullptr);

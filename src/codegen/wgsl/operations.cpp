@@ -79,6 +79,11 @@ Rendered ExpressionRenderer::shift(bool left, DType dtype, const ExprNode& node,
 
 Rendered ExpressionRenderer::convert(DType from, DType to, const Rendered& value) {
   if (from == to) return value;
+  if (to == DType::f16) {
+    const Rendered single = convert(from, DType::f32, value);
+    return call("tg_half", {&single});
+  }
+  if (from == DType::f16) return convert(DType::f32, to, value);
   if (to == DType::bool_ && from == DType::f32) {
     return call(helpers_.use("tg_not_zero"), {&value});
   }

@@ -63,7 +63,7 @@ RenderedPass PassBuilder::finish() {
   const std::string body = writer_.text();
   std::string declarations;
   const auto declare = [&](bool writes, const std::string& name, const std::string& type) {
-    declarations += fmt::format("@group(0) @binding({}) var<storage, {}> {}: array<{}>;\n",
+    declarations += fmt::format("@group(0) @binding({}) var<storage, {}> {}: {};\n",
                                 pass.bindings.size(), writes ? "read_write" : "read", name, type);
   };
   for (std::size_t i = 0; i < kernel_.args.size(); ++i) {
@@ -79,13 +79,12 @@ RenderedPass PassBuilder::finish() {
     if (!names(body) && !names(functions_)) continue;
     const kernel::BufferArg& arg = kernel_.args[i];
     const bool writes = arg.written || (i < writable_.size() && writable_[i]);
-    const std::string type = vectors_[i] ? fmt::format("vec4<{}>", memory_type(arg.dtype))
-                                         : std::string(memory_type(arg.dtype));
-    declare(writes, fmt::format("b{}", i), type);
+    declare(writes, fmt::format("b{}", i),
+            array_type(arg.dtype, arg.elements, vectors_[i] ? 4 : 1, target_));
     pass.bindings.push_back({.arg = static_cast<int>(i), .scratch = -1, .writable = writes});
   }
   for (const int index : scratch_) {
-    declare(true, fmt::format("s{}", index), "u32");
+    declare(true, fmt::format("s{}", index), "array<u32>");
     pass.bindings.push_back({.arg = -1, .scratch = index, .writable = true});
   }
   if (static_cast<int>(pass.bindings.size()) > target_.storage_buffers) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <type_traits>
 #include <unordered_map>
 
 #include "graph/order.h"
@@ -71,8 +72,8 @@ class Maker {
         if (buffer.kind != BufferKind::temp) continue;
         if (index[at(b)] < 0) {
           index[at(b)] = static_cast<int>(out.size());
-          out.push_back({b, static_cast<int>(d), 0,
-                         round_up(device_bytes(buffer.elements), target_.binding_alignment)});
+          out.push_back(
+              {b, static_cast<int>(d), 0, round_up(bytes_of(buffer), target_.binding_alignment)});
         }
         out[at(index[at(b)])].last = static_cast<int>(d);
       }
@@ -89,7 +90,7 @@ class Maker {
         const PlanBuffer& buffer = plan_.buffers[at(life.buffer)];
         places[life.buffer] = {0, buffer.offset};
         sizes.resize(1, 0);
-        sizes[0] = std::max(sizes[0], buffer.offset + device_bytes(buffer.elements));
+        sizes[0] = std::max(sizes[0], buffer.offset + bytes_of(buffer));
       }
     } else {
       places = spread(temps, sizes);
@@ -146,12 +147,12 @@ class Maker {
     for (std::size_t i = 0; i < plan_.buffers.size(); ++i) {
       const PlanBuffer& buffer = plan_.buffers[i];
       if (buffer.kind == BufferKind::temp) continue;
-      const std::int64_t bytes = device_bytes(buffer.elements);
+      const std::int64_t bytes = bytes_of(buffer);
       if (bytes > target_.buffer_bytes) over_limit(static_cast<int>(i), "maxBufferSize");
       GpuBuffer out{role_of(buffer.kind), static_cast<int>(i), bytes, {}};
       if (buffer.kind == BufferKind::constant) {
         out.data.resize(static_cast<std::size_t>(bytes));
-        to_device(buffer.dtype, buffer.data, out.data);
+        to_device(buffer.dtype, memory_bytes(buffer.dtype, target_), buffer.data, out.data);
       }
       buffer_of_[i] = {static_cast<int>(program_.buffers.size()), 0, 0};
       program_.buffers.push_back(std::move(out));
@@ -207,7 +208,7 @@ class Maker {
     const Dispatch& dispatch = plan_.dispatches[at(d)];
     const kernel::Kernel& k = plan_.kernels[at(dispatch.kernel)];
     for (std::size_t i = 0; i < k.args.size(); ++i) {
-      if (device_bytes(k.args[i].elements) > target_.binding_bytes) {
+      if (bytes_of(k.args[i]) > target_.binding_bytes) {
         over_limit(dispatch.buffers[i], "maxStorageBufferBindingSize");
       }
     }
@@ -232,8 +233,9 @@ class Maker {
 
   Binding bind_arg(const Dispatch& dispatch, int arg) const {
     Binding binding = buffer_of_[at(dispatch.buffers[at(arg)])];
-    binding.offset += element_bytes * dispatch.offset(at(arg));
-    binding.bytes = device_bytes(plan_.kernels[at(dispatch.kernel)].args[at(arg)].elements);
+    const kernel::BufferArg& bound = plan_.kernels[at(dispatch.kernel)].args[at(arg)];
+    binding.offset += memory_bytes(bound.dtype, target_) * dispatch.offset(at(arg));
+    binding.bytes = bytes_of(bound);
     return binding;
   }
 
@@ -267,6 +269,12 @@ class Maker {
     }
   }
 
+  /// Of a buffer of the plan, or an argument.
+  template <class B>
+  std::int64_t bytes_of(const B& buffer) const {
+    return device_bytes(buffer.dtype, buffer.elements, target_);
+  }
+
   // ---- errors ------------------------------------------------------------------------------------
 
   std::string describe(int b) const {
@@ -290,7 +298,7 @@ class Maker {
     throw DeviceError(
         fmt::format("The {} takes {} bytes on the device, which allows {} in one {} "
                     "({})",
-                    describe(b), device_bytes(plan_.buffers[at(b)].elements),
+                    describe(b), bytes_of(plan_.buffers[at(b)]),
                     binding ? target_.binding_bytes : target_.buffer_bytes,
                     binding ? "binding" : "buffer", limit));
   }
@@ -307,37 +315,63 @@ class Maker {
 
 }  // namespace
 
-std::int64_t device_bytes(std::int64_t elements) {
-  return element_bytes * std::max<std::int64_t>(elements, 1);
+std::int64_t device_bytes(DType dtype, std::int64_t elements, const Target& target) {
+  const std::int64_t bytes = memory_bytes(dtype, target) * std::max<std::int64_t>(elements, 1);
+  return (bytes + element_bytes - 1) / element_bytes * element_bytes;
 }
 
-void to_device(DType dtype, std::span<const std::byte> host, std::span<std::byte> device) {
+namespace {
+
+/// Elements of one type as elements of another.
+template <class From, class To>
+void converted(std::span<const std::byte> from, std::span<std::byte> to) {
+  const std::size_t count = std::min(from.size() / sizeof(From), to.size() / sizeof(To));
+  for (std::size_t i = 0; i < count; ++i) {
+    From value{};
+    std::memcpy(&value, &from[i * sizeof value], sizeof value);
+    To result{};
+    if constexpr (std::is_integral_v<From>) {
+      result = value != 0 ? 1 : 0;
+    } else {
+      result = static_cast<To>(value);
+    }
+    std::memcpy(&to[i * sizeof result], &result, sizeof result);
+  }
+}
+
+bool is_as_on_host(DType dtype, std::int64_t bytes) {
+  return bytes == static_cast<std::int64_t>(info(dtype).bytes);
+}
+
+}  // namespace
+
+void to_device(DType dtype, std::int64_t bytes, std::span<const std::byte> host,
+               std::span<std::byte> device) {
   if (host.empty()) return;
-  if (dtype != DType::bool_) {
+  if (is_as_on_host(dtype, bytes)) {
     std::memcpy(device.data(), host.data(), host.size());
-    return;
-  }
-  for (std::size_t i = 0; i < host.size(); ++i) {
-    const std::uint32_t value = host[i] == std::byte{0} ? 0 : 1;
-    std::memcpy(&device[i * sizeof value], &value, sizeof value);
+  } else if (dtype == DType::bool_) {
+    converted<std::uint8_t, std::uint32_t>(host, device);
+  } else {
+    converted<Half, float>(host, device);
   }
 }
 
-void to_host(DType dtype, std::span<const std::byte> device, std::span<std::byte> host) {
+void to_host(DType dtype, std::int64_t bytes, std::span<const std::byte> device,
+             std::span<std::byte> host) {
   if (host.empty()) return;
-  if (dtype != DType::bool_) {
+  if (is_as_on_host(dtype, bytes)) {
     std::memcpy(host.data(), device.data(), host.size());
-    return;
-  }
-  for (std::size_t i = 0; i < host.size(); ++i) {
-    std::uint32_t value = 0;
-    std::memcpy(&value, &device[i * sizeof value], sizeof value);
-    host[i] = static_cast<std::byte>(value != 0);
+  } else if (dtype == DType::bool_) {
+    converted<std::uint32_t, std::uint8_t>(device, host);
+  } else {
+    converted<float, Half>(device, host);
   }
 }
 
 tensorgrad::Target schedule_target(const Target& target) {
-  return {target.storage_buffers, target.binding_alignment, element_bytes, true};
+  return {target.storage_buffers, target.binding_alignment, element_bytes,
+          memory_bytes(DType::f16, target), true};
 }
 
 Program make_program(const Plan& plan, const Target& target, const Renderer& renderer) {

@@ -68,11 +68,13 @@ using Renderer = std::function<RenderedKernel(const kernel::Kernel&, const Targe
 /// tensor and its bytes where a buffer or a binding is over the target's limit.
 Program make_program(const Plan& plan, const Target& target, const Renderer& renderer = render);
 
-/// Bytes of a buffer that holds `elements` on the device: bool takes 4 each, and no buffer is
-/// empty.
-std::int64_t device_bytes(std::int64_t elements);
-/// Host bytes (a bool takes one) in the device's form, and back. The sizes must fit.
-void to_device(DType dtype, std::span<const std::byte> host, std::span<std::byte> device);
-void to_host(DType dtype, std::span<const std::byte> device, std::span<std::byte> host);
+/// Bytes of a buffer that holds `elements` on the device, in whole words; no buffer is empty.
+std::int64_t device_bytes(DType dtype, std::int64_t elements, const Target& target);
+/// Host bytes in the device's form, in which an element takes `bytes` (see memory_bytes), and back.
+/// The device's may be padded.
+void to_device(DType dtype, std::int64_t bytes, std::span<const std::byte> host,
+               std::span<std::byte> device);
+void to_host(DType dtype, std::int64_t bytes, std::span<const std::byte> device,
+             std::span<std::byte> host);
 
 }  // namespace tensorgrad::wgsl

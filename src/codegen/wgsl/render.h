@@ -32,9 +32,11 @@ struct RenderedKernel {
   std::vector<std::int64_t> scratch_bytes;
 };
 
-/// The least that a binding of a buffer may claim: bool is held as u32 (0 or 1), so every element
-/// takes 4 bytes on the device.
+/// Bytes of a word: the least that a binding may claim, and what every element takes but an f16.
 constexpr std::int64_t element_bytes = 4;
+/// Bytes of an element on the device: bool is held as u32 (0 or 1), f16 in two bytes where the
+/// target has shader-f16, else as the f32 that it is.
+std::int64_t memory_bytes(DType dtype, const Target& target);
 
 /// Renders `kernel`. An argument that `writable[i]` marks is bound read_write also where the kernel
 /// only reads it, because it shares a buffer with one that is written. Throws GraphError naming the

@@ -89,6 +89,7 @@ class SortRenderer {
     Writer& writer = pass.writer();
     const std::string element = fmt::format("b{}[{}]", sort_.in.buffer, place(sort_.in, k));
     switch (pass.dtype(sort_.in.buffer)) {
+      case DType::f16:  // sorted as f32: kernel::verify
       case DType::f32:
         // NaN is the largest, and -0 equals 0.
         writer.line(fmt::format("let bits = bitcast<u32>({});", element));

@@ -18,6 +18,7 @@ struct Target {
   std::int64_t groups = 65535;               ///< maxComputeWorkgroupsPerDimension
   int subgroup_min = 0, subgroup_max = 0;    ///< 0: the adapter has no subgroups
   bool f16 = false;                          ///< shader-f16
+  bool guarded = true;                       ///< every access to memory is checked, as in a browser
   bool cpu = false;  ///< a software adapter: workgroup memory is no faster than a buffer
   int units = 1;     ///< guess of the groups that run at the same time
 

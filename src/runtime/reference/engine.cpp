@@ -27,6 +27,9 @@ void with_type(DType dtype, F&& f) {
     case DType::f32:
       f(float{});
       return;
+    case DType::f16:
+      f(Half{});
+      return;
   }
 }
 

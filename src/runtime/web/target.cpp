@@ -51,7 +51,6 @@ wgsl::Target parse_target(std::string_view device) {
     take(*limits, "maxComputeWorkgroupsPerDimension", target.groups);
   }
   const Json features = json.value("features", Json::array());
-  target.f16 = has_feature(features, "shader-f16");
   if (const auto adapter = json.find("adapter"); adapter != json.end() && adapter->is_object()) {
     if (has_feature(features, "subgroups")) {
       take(*adapter, "subgroupMinSize", target.subgroup_min);

@@ -163,6 +163,7 @@ wgsl::Target Adapter::target() const {
     t.subgroup_max = static_cast<int>(subgroup_max_);
   }
   t.f16 = has(dawn::Feature::shader_f16);
+  t.guarded = false;  // devices are opened without (Context)
   t.cpu = software();
   t.units = guess_units(type_);
   return t;

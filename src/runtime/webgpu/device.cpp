@@ -109,9 +109,11 @@ Buffer::Buffer(std::shared_ptr<Context> context, std::shared_ptr<StagingPool> st
     : context_(std::move(context)),
       staging_(std::move(staging)),
       dtype_(dtype),
+      unit_(static_cast<std::size_t>(wgsl::memory_bytes(dtype, context_->adapter().target()))),
       bytes_(static_cast<std::size_t>(elements) * info(dtype).bytes),
       memory_(
-          context_->allocate(static_cast<std::uint64_t>(wgsl::device_bytes(elements)),
+          context_->allocate(static_cast<std::uint64_t>(
+                                 wgsl::device_bytes(dtype, elements, context_->adapter().target())),
                              dawn::usage::storage | dawn::usage::copy_src | dawn::usage::copy_dst,
                              fmt::format("a buffer of {} elements", elements))),
       id_(next_id()) {}
@@ -127,10 +129,10 @@ void Buffer::write(std::size_t offset, std::span<const std::byte> data) {
   check_range(offset, data.size(), "write");
   context_->check();
   if (data.empty()) return;
-  if (dtype_ == DType::bool_) {
-    std::vector<std::byte> words(data.size() * word);
-    wgsl::to_device(dtype_, data, words);
-    context_->write(memory_.get(), offset * word, words);
+  if (const std::size_t size = info(dtype_).bytes; size != unit_) {
+    std::vector<std::byte> words(data.size() / size * unit_);
+    wgsl::to_device(dtype_, static_cast<std::int64_t>(unit_), data, words);
+    context_->write(memory_.get(), offset / size * unit_, words);
   } else if (offset % word == 0 && data.size() % word == 0) {
     context_->write(memory_.get(), offset, data);
   } else {  // the device is written in whole words
@@ -147,10 +149,10 @@ void Buffer::read(std::size_t offset, std::span<std::byte> data) const {
   check_range(offset, data.size(), "read");
   context_->check();
   if (data.empty()) return;
-  if (dtype_ == DType::bool_) {
-    std::vector<std::byte> words(data.size() * word);
-    read_words(offset * word, words);
-    wgsl::to_host(dtype_, words, data);
+  if (const std::size_t size = info(dtype_).bytes; size != unit_) {
+    std::vector<std::byte> words(data.size() / size * unit_);
+    read_words(offset / size * unit_, words);
+    wgsl::to_host(dtype_, static_cast<std::int64_t>(unit_), words, data);
   } else if (offset % word == 0 && data.size() % word == 0) {
     read_words(offset, data);
   } else {
@@ -222,12 +224,14 @@ std::vector<TunedKernel> WebGpuDevice::tune(const Plan& plan, bool again,
 }
 
 std::unique_ptr<DeviceBuffer> WebGpuDevice::allocate(DType dtype, std::int64_t elements) {
-  const std::int64_t most = context_->adapter().target().buffer_bytes;
-  if (wgsl::device_bytes(elements) > most) {
+  const wgsl::Target& adapter = context_->adapter().target();
+  const std::int64_t most = adapter.buffer_bytes;
+  const std::int64_t bytes = wgsl::device_bytes(dtype, elements, adapter);
+  if (bytes > most) {
     throw OutOfMemory(
         fmt::format("A buffer of {} bytes is asked of a device that allows {} in one "
                     "(maxBufferSize)",
-                    wgsl::device_bytes(elements), most));
+                    bytes, most));
   }
   return std::make_unique<Buffer>(context_, staging_, dtype, elements);
 }

@@ -62,6 +62,7 @@ class Buffer final : public DeviceBuffer {
   std::shared_ptr<Context> context_;
   std::shared_ptr<StagingPool> staging_;
   DType dtype_;
+  std::size_t unit_;  ///< bytes of an element on the device
   std::size_t bytes_;
   GpuMemory memory_;
   std::uint64_t id_;

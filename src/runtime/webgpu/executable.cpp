@@ -19,7 +19,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 /// An output's place in the buffer that a run's results are read through.
 struct Output {
   DType dtype = DType::f32;
-  int buffer = -1;  ///< into Program::buffers
+  std::int64_t unit = 4;  ///< bytes of an element on the device
+  int buffer = -1;        ///< into Program::buffers
   std::uint64_t offset = 0;
   std::uint64_t device_bytes = 0;  ///< without padding of an empty tensor
   std::size_t host_bytes = 0;
@@ -66,13 +67,13 @@ class WebGpuCompletion final : public Completion {
 
   std::vector<std::byte> copy(const Output& out) const {
     std::vector<std::byte> host(out.host_bytes);
-    if (out.dtype != DType::bool_) {
+    if (out.host_bytes == out.device_bytes) {
       context_->read_mapped(staging_.get(), out.offset, host);
       return host;
     }
     std::vector<std::byte> words(out.device_bytes);
     context_->read_mapped(staging_.get(), out.offset, words);
-    wgsl::to_host(out.dtype, words, host);
+    wgsl::to_host(out.dtype, out.unit, words, host);
     return host;
   }
 
@@ -99,7 +100,7 @@ class WebGpuExecutable final : public Executable {
     wgsl::Program program = wgsl::make_program(plan, target, renderer);
     compile(program);
     keep_sources(plan, program);
-    make_buffers(plan, program);
+    make_buffers(plan, program, target);
     for (wgsl::Pass& pass : program.passes) add_step(std::move(pass));
     pool_ = std::make_shared<StagingPool>(context_, 4 * std::max(staging_bytes_, least_kept));
   }
@@ -176,8 +177,9 @@ class WebGpuExecutable final : public Executable {
   };
   struct Input {
     DType dtype = DType::f32;
+    std::int64_t unit = 4;  ///< bytes of an element on the device
     int buffer = -1;
-    std::vector<std::byte> words;  ///< a bool's device form
+    std::vector<std::byte> words;  ///< the device form where it is another than the host's
   };
   /// A compute pass that ends itself.
   class Pass {
@@ -222,7 +224,7 @@ class WebGpuExecutable final : public Executable {
     }
   }
 
-  void make_buffers(const Plan& plan, const wgsl::Program& program) {
+  void make_buffers(const Plan& plan, const wgsl::Program& program, const wgsl::Target& target) {
     auto outputs = std::make_shared<std::vector<Output>>();
     for (std::size_t i = 0; i < program.buffers.size(); ++i) {
       const wgsl::GpuBuffer& b = program.buffers[i];
@@ -238,10 +240,15 @@ class WebGpuExecutable final : public Executable {
       if (b.role == wgsl::Role::constant) context_->write(memory_.back().get(), 0, b.data);
       if (b.plan_buffer < 0) continue;
       const PlanBuffer& buffer = plan.buffers[at(b.plan_buffer)];
-      if (b.role == wgsl::Role::input) inputs_.push_back({buffer.dtype, static_cast<int>(i), {}});
+      const std::int64_t unit = wgsl::memory_bytes(buffer.dtype, target);
+      if (b.role == wgsl::Role::input) {
+        inputs_.push_back({buffer.dtype, unit, static_cast<int>(i), {}});
+      }
       if (b.role == wgsl::Role::output) {
-        const auto words = static_cast<std::uint64_t>(wgsl::element_bytes * buffer.elements);
-        outputs->push_back({buffer.dtype, static_cast<int>(i), staging_bytes_, words,
+        const auto words = buffer.elements == 0 ? 0
+                                                : static_cast<std::uint64_t>(wgsl::device_bytes(
+                                                      buffer.dtype, buffer.elements, target));
+        outputs->push_back({buffer.dtype, unit, static_cast<int>(i), staging_bytes_, words,
                             static_cast<std::size_t>(buffer.bytes())});
         staging_bytes_ += (words + mapped_alignment - 1) / mapped_alignment * mapped_alignment;
       }
@@ -325,12 +332,15 @@ class WebGpuExecutable final : public Executable {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       Input& input = inputs_[i];
       dawn::Buffer buffer = memory_[at(input.buffer)].get();
-      if (input.dtype != DType::bool_) {
+      const std::size_t size = info(input.dtype).bytes;
+      const auto unit = static_cast<std::size_t>(input.unit);
+      if (size == unit && inputs[i].size() % wgsl::element_bytes == 0) {
         context_->write(buffer, 0, inputs[i]);
         continue;
       }
-      input.words.resize(inputs[i].size() * wgsl::element_bytes);
-      wgsl::to_device(input.dtype, inputs[i], input.words);
+      constexpr std::size_t word = wgsl::element_bytes;
+      input.words.resize((inputs[i].size() / size * unit + word - 1) / word * word);
+      wgsl::to_device(input.dtype, input.unit, inputs[i], input.words);
       context_->write(buffer, 0, input.words);
     }
   }

@@ -255,6 +255,8 @@ double number(DType dtype, std::uint32_t bits) {
       return bits;
     case DType::f32:
       return std::bit_cast<float>(bits);
+    case DType::f16:
+      return Half::from_bits(static_cast<std::uint16_t>(bits));
     case DType::bool_:
       return bits & 1U;
   }

@@ -114,7 +114,7 @@ TEST(WgslProgram, BoolsTakeAWordEach) {
   EXPECT_EQ(words[1], 0U);
   EXPECT_EQ(words[2], 1U);
   std::byte host[3];
-  to_host(DType::bool_, p.buffers[0].data, host);
+  to_host(DType::bool_, 4, p.buffers[0].data, host);
   EXPECT_EQ(host[0], std::byte{1});
   EXPECT_EQ(host[1], std::byte{0});
   EXPECT_EQ(host[2], std::byte{1});
