@@ -1,4 +1,5 @@
 // Arithmetic on f16 in f32.
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
