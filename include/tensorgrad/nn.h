@@ -1,7 +1,8 @@
 // Layers, activations, pooling, attention and losses. A layer is a struct of parameters with a call
 // operator; everything else is a function. Defaults are PyTorch's. All take and return f32 unless
-// said otherwise, and throw ShapeError, DTypeError or ValueError, with the caller's line, for what
-// they cannot take; errors of a layer name it and its parameter.
+// said otherwise (activations, softmaxes and dropout f16 too), and throw ShapeError, DTypeError or
+// ValueError, with the caller's line, for what they cannot take; errors of a layer name it and its
+// parameter.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // Operations on tensors. Binary operations broadcast as NumPy does: shapes are aligned at the last
 // dimension and extents of 1 repeat. A C++ number takes the dtype of the tensor beside it (a
-// fractional number beside integers makes f32); bool and integer tensors beside f32 become f32, and
-// bool beside an integer becomes that integer. i32 beside u32 is a DTypeError.
-// Every function throws ShapeError or DTypeError, with the caller's line, for what it cannot take.
+// fractional number beside integers makes f32); f16 beside f32 becomes f32, bool and integer
+// tensors beside a float take its dtype, and bool beside an integer becomes that integer. i32
+// beside u32 is a DTypeError. Every function throws ShapeError or DTypeError, with the caller's
+// line, for what it cannot take.
 #pragma once
 
 #include <cstdint>
@@ -78,9 +79,9 @@ Tensor operator>=(const Operand& a, const Operand& b);
 /// Elementwise maximum and minimum; NaN if either operand is. Equal operands share the derivative.
 Tensor maximum(const Operand& a, const Operand& b);
 Tensor minimum(const Operand& a, const Operand& b);
-/// a^b for f32.
+/// a^b for f32 and f16.
 Tensor pow(const Operand& a, const Operand& b);
-/// The angle of the point (b, a), f32.
+/// The angle of the point (b, a), f32 or f16.
 Tensor atan2(const Operand& a, const Operand& b);
 /// C's remainder: a - b * trunc(a / b). Integers by 0 give 0.
 Tensor fmod(const Operand& a, const Operand& b);
@@ -95,10 +96,10 @@ Tensor clamp(const Tensor& x, const Operand& low, const Operand& high);
 /// a where the bool condition holds, else b; all three broadcast.
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b);
 
-// ---- elementwise functions (f32 unless said otherwise) -------------------------------------------
+// ---- elementwise functions (f32 and f16 unless said otherwise) -----------------------------------
 
-Tensor abs(const Tensor& x, Site site = Site::current());   ///< |x|; f32 or i32
-Tensor sign(const Tensor& x, Site site = Site::current());  ///< -1, 0, 1; f32 or i32
+Tensor abs(const Tensor& x, Site site = Site::current());   ///< |x|; floats or i32
+Tensor sign(const Tensor& x, Site site = Site::current());  ///< -1, 0, 1; floats or i32
 Tensor exp(const Tensor& x, Site site = Site::current());
 Tensor expm1(const Tensor& x, Site site = Site::current());  ///< e^x - 1, accurate near 0
 Tensor log(const Tensor& x, Site site = Site::current());
@@ -163,7 +164,7 @@ Tensor prod(const Tensor& x, const Reduce& over = {}, Site site = Site::current(
 /// Largest (smallest) element, NaN if any is. Throws ShapeError where there is none.
 Tensor max(const Tensor& x, const Reduce& over = {}, Site site = Site::current());
 Tensor min(const Tensor& x, const Reduce& over = {}, Site site = Site::current());
-/// Arithmetic mean, f32. Of no elements: NaN.
+/// Arithmetic mean, f16 of f16, else f32. Of no elements: NaN.
 Tensor mean(const Tensor& x, const Reduce& over = {}, Site site = Site::current());
 /// Mean squared distance from the mean, divided by n - ddof.
 Tensor var(const Tensor& x, const Reduce& over = {}, int ddof = 0, Site site = Site::current());
@@ -284,11 +285,11 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w, const ConvOptions& optio
 // ---- indices -------------------------------------------------------------------------------------
 
 /// Slices of x along `axis` at the given i32 positions: the indices' shape replaces the dimension.
-/// A position out of range reads NaN (f32) or 0.
+/// A position out of range reads NaN (floats) or 0.
 Tensor gather(const Tensor& x, const Tensor& indices, int axis = 0, Site site = Site::current());
 /// Element indices[a..., i, b...] along `axis` of x[a..., :, b...], for each element of `indices`,
 /// whose shape is that of x but along `axis`: what argsort and argmax point to. A position out of
-/// range reads NaN (f32) or 0.
+/// range reads NaN (floats) or 0.
 Tensor take_along_axis(const Tensor& x, const Tensor& indices, int axis,
                        Site site = Site::current());
 /// Zeros of extent `size` along `axis`, with every slice of `updates` added at its position:

@@ -263,7 +263,7 @@ std::vector<Sample> samples() {
 std::span<const Op> rows() {
   static const Op table[] = {
       {.name = "dot_general",
-       .doc = "Sum of products over paired dimensions, with others kept in step; f32.",
+       .doc = "Sum of products over paired dimensions, with others kept in step; summed in f32.",
        .infer = infer,
        .jvp = JvpRule{jvp},
        .transpose = TransposeRule{transpose},

@@ -396,11 +396,14 @@ Op row(std::string_view name, std::string_view doc) {
 std::span<const Op> rows() {
   // In the order of Mode.
   static const Op table[] = {
-      row<Mode::forward>("conv", "Convolution (cross-correlation) of x with the kernels w; f32."),
-      row<Mode::input_grad>("conv_input_grad",
-                            "The input's gradient from the output's and the kernels; f32."),
-      row<Mode::weight_grad>("conv_weight_grad",
-                             "The kernels' gradient from the input and the output's; f32."),
+      row<Mode::forward>("conv",
+                         "Convolution (cross-correlation) of x with the kernels w; summed in f32."),
+      row<Mode::input_grad>(
+          "conv_input_grad",
+          "The input's gradient from the output's and the kernels; summed in f32."),
+      row<Mode::weight_grad>(
+          "conv_weight_grad",
+          "The kernels' gradient from the input and the output's; summed in f32."),
   };
   return table;
 }

@@ -285,7 +285,7 @@ enum Row : std::size_t { gather, scatter_add, row_count };
 std::span<const Op> rows() {
   static const Op table[row_count] = {
       {.name = "gather",
-       .doc = "Slices along one axis at i32 positions; NaN (f32) or 0 where out of range.",
+       .doc = "Slices along one axis at i32 positions; NaN (floats) or 0 where out of range.",
        .infer = infer_gather,
        .jvp = JvpRule{gather_jvp},
        .transpose = TransposeRule{gather_transpose},
