@@ -213,9 +213,9 @@ class Training : public AnyTraining {
 };
 
 /// Compiles the training of a model: loss(model, inputs) is traced, differentiated, fused and
-/// placed in memory once. The loss is an f32 scalar. Throws the errors of the operations,
-/// GraphError if the loss does not depend on any parameter, DeviceError if the device is not
-/// usable.
+/// placed in memory once. The loss is a scalar of f32, or of f16, which is read as f32. Throws the
+/// errors of the operations, GraphError if the loss does not depend on any parameter, DeviceError
+/// if the device is not usable.
 template <class Model, class Loss>
   requires std::is_invocable_r_v<Tensor, Loss, const Model&, const Inputs&>
 Training<Model> compile(Model model, Loss loss, const TrainOptions& options,

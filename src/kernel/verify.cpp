@@ -51,8 +51,10 @@ class Verifier {
   void check_operand(const char* what, const Access& access, std::int64_t last, bool is_result,
                      bool is_empty) const {
     const BufferArg& arg = buffer(access.buffer);
-    require(arg.dtype == DType::f32, "{} of the contraction is b{} of {}, not of f32", what,
-            access.buffer, tensorgrad::name(arg.dtype));
+    const bool may_be_half = !is_result && !std::holds_alternative<Attention>(*kernel_.contraction);
+    require(arg.dtype == DType::f32 || (may_be_half && arg.dtype == DType::f16),
+            "{} of the contraction is b{} of {}, not of f32", what, access.buffer,
+            tensorgrad::name(arg.dtype));
     require(is_result ? arg.written : arg.read, "{} of the contraction is b{}, which is not {}",
             what, access.buffer, is_result ? "written" : "read");
     require(is_empty || (access.offset >= 0 && last < arg.elements),
@@ -62,8 +64,7 @@ class Verifier {
 
   using Extents = std::vector<std::int64_t>;
 
-  /// `dense` lists the dimensions of which one must have stride 1, `distinct` those over which a
-  /// stride of 0 is wrong.
+  /// `dense` lists the dimensions of which one must have stride 1; where it lists none, none must.
   void check_strided(const char* what, const char* kind, const Access& access,
                      const Extents& extents, std::vector<std::size_t> dense, bool is_result) const {
     require(access.strides.size() == extents.size(), "{} of the {} has {} strides, not {}", what,
@@ -76,9 +77,10 @@ class Verifier {
       is_empty = is_empty || extents[i] == 0;
       last = checked_add(last, checked_mul(access.strides[i], extents[i] - 1));
     }
-    const bool is_dense = std::any_of(dense.begin(), dense.end(), [&](std::size_t i) {
-      return extents[i] <= 1 || access.strides[i] == 1;
-    });
+    const bool is_dense =
+        dense.empty() || std::any_of(dense.begin(), dense.end(), [&](std::size_t i) {
+          return extents[i] <= 1 || access.strides[i] == 1;
+        });
     require(is_dense, "{} of the {} has strides ({}), of which none in a row or a column is 1",
             what, kind, fmt::join(access.strides, ", "));
     if (is_result) {
@@ -99,12 +101,14 @@ class Verifier {
   void check(const Matmul& c) const {
     const std::size_t m = c.batch.size();
     const std::size_t deepest = m + c.k.size();
-    const auto either = [](std::size_t a, std::size_t b) { return std::vector{a, b}; };
-    // Without a k dimension the other one alone decides.
-    check_strided("lhs", "matmul", c.lhs, join({c.batch, {c.m}, c.k}), either(m, deepest), false);
+    // Without a k dimension the operands are a column and a row, whose other direction has one
+    // element: any stride will do.
+    using Dimensions = std::vector<std::size_t>;
+    check_strided("lhs", "matmul", c.lhs, join({c.batch, {c.m}, c.k}),
+                  c.k.empty() ? Dimensions{} : Dimensions{m, deepest}, false);
     check_strided("rhs", "matmul", c.rhs, join({c.batch, c.k, {c.n}}),
-                  either(c.k.empty() ? deepest : deepest - 1, deepest), false);
-    check_strided("out", "matmul", c.out, join({c.batch, {c.m, c.n}}), either(m, m + 1), true);
+                  c.k.empty() ? Dimensions{} : Dimensions{deepest - 1, deepest}, false);
+    check_strided("out", "matmul", c.out, join({c.batch, {c.m, c.n}}), {m, m + 1}, true);
   }
 
   void check(const Attention& c) const {

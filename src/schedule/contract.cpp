@@ -193,6 +193,10 @@ std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
       Strided out{n, location->buffer, 0, Shape(t.shape().size(), 0)};
       if (add_strides(pool, index, *location, out)) return out;
     }
+    if (const Tensor half = unwidened(handle_of(*n)); half.defined()) {
+      n = &half.node();
+      continue;
+    }
     const auto* view = lowering_as<LowerView>(*n);
     if (!view) return std::nullopt;
     Source s = view->fn(pool, *n, index);
@@ -289,7 +293,7 @@ std::optional<Shape> wanted_layout(const Node& n, const Users& users) {
 
 }  // namespace
 
-Prepared prepare_contractions(Graph& graph) {
+Prepared prepare_contractions(Graph& graph, bool half_operands) {
   Prepared prepared;
   const Users users = users_of(graph);
   std::unordered_set<const Node*> roots;
@@ -297,11 +301,24 @@ Prepared prepare_contractions(Graph& graph) {
   for (const Tensor& u : graph.updates) {
     if (u.defined()) roots.insert(&storage_node(u));
   }
+  std::unordered_set<const Node*> widenings;
   const Locate locate = [&](const Node& n) -> std::optional<Location> {
     if (const auto at = prepared.layouts.find(&n); at != prepared.layouts.end()) {
       return Location{0, 0, at->second};
     }
-    return will_be_stored(n);
+    return widenings.contains(&n) ? std::nullopt : will_be_stored(n);
+  };
+  // A widening below views that only this operand has, so that nothing else has it stored.
+  const auto own_widening = [&](const Tensor& t) {
+    std::vector<const Node*> views;
+    const Node* n = &t.node();
+    for (; lowering_as<LowerView>(*n); n = &n->operand(0).node()) views.push_back(n);
+    const Tensor half = unwidened(handle_of(*n));
+    if (!half.defined()) return t;
+    Tensor own = remake(*n, {half});
+    widenings.insert(&own.node());
+    for (auto view = views.rbegin(); view != views.rend(); ++view) own = remake(**view, {own});
+    return own;
   };
   std::unordered_map<const Node*, Tensor> copies;
   graph = rebuild(graph, [&](const Node& n, std::vector<Tensor> x) -> Tensor {
@@ -314,6 +331,9 @@ Prepared prepare_contractions(Graph& graph) {
     const auto force = [&](const Node* base) {
       if (!base->operands.empty()) prepared.stored.insert(base);
     };
+    if (half_operands && (lowering_as<LowerConv>(n) || lowering_as<LowerDot>(n))) {
+      for (Tensor& t : x) t = own_widening(t);
+    }
     if (lowering_as<LowerConv>(n) || lowering_as<LowerSort>(n)) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {

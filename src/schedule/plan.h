@@ -19,6 +19,7 @@ struct Target {
   std::int64_t bool_bytes = 1;                        ///< bytes of a bool in device memory
   std::int64_t half_bytes = 2;                        ///< bytes of an f16 there
   bool attention = true;  ///< whether it has kernels of attention; else its steps stay
+  bool half_operands = false;  ///< whether contractions read f16; else a copy is made in f32
   /// Bytes of an element in device memory.
   std::int64_t bytes(DType dtype) const {
     if (dtype == DType::bool_) return bool_bytes;

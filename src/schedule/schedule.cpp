@@ -128,9 +128,7 @@ Plan emit(State& s, const Target& target, const PassOptions& options) {
     Dispatch d;
     if (options.on("rebase_arguments")) d.offsets = rebase_arguments(l.kernel, target);
     l.kernel.name = group_name(s, items, l.kernel);
-#ifndef NDEBUG
     kernel::verify(l.kernel);
-#endif
     d.buffers = std::move(l.buffers);
     const std::string site = site_of(s, items);
     d.name = site.empty() ? l.kernel.name : fmt::format("{}  ({})", l.kernel.name, site);
@@ -201,7 +199,11 @@ Plan make_plan(Graph graph, const Target& target, const PassOptions& options,
       nodes);
   run.step("merge_contractions", [&] { graph = simplify(merge_contractions(graph)); }, nodes);
   run.step("thin_products", [&] { graph = simplify(thin_products(graph)); }, nodes);
-  run.always("prepare_contractions", [&] { prepared = prepare_contractions(graph); }, nodes);
+  // Without fused maps a widening is a kernel of its own.
+  const bool half_operands = target.half_operands && options.on("fuse_maps");
+  run.always(
+      "prepare_contractions", [&] { prepared = prepare_contractions(graph, half_operands); },
+      nodes);
   run.always("verify", [&] { verify(graph); });
 
   State state(graph, target.max_buffers);

@@ -94,8 +94,9 @@ struct Prepared {
   std::unordered_set<const Node*> stored;          ///< nodes that must be stored
   std::unordered_map<const Node*, Shape> layouts;  ///< strides of results that are not row-major
 };
-/// Gives contractions operands that strided access can reach: others are rearranged by a copy.
-Prepared prepare_contractions(Graph& graph);
+/// Gives contractions operands that strided access can reach: others are rearranged by a copy. With
+/// `half_operands` what is widened for a contraction alone is read where it lies in f16.
+Prepared prepare_contractions(Graph& graph, bool half_operands);
 /// Decides which tensors are stored, and where. `fuse_maps` off stores every elementwise result;
 /// `place_parts` off copies the parts of a concatenation into it.
 void realise(State& state, const Prepared& prepared, bool fuse_maps, bool place_parts);
@@ -137,7 +138,8 @@ void collapse_loops(kernel::Kernel& kernel);
 /// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
 void place_memory(Plan& plan, const Target& target, bool reuse);
 
-/// A tensor as elements buffer[offset + strides * index] of a located node, through views.
+/// A tensor as elements buffer[offset + strides * index] of a located node, through views and, where
+/// that node is of f16, a widening to f32.
 struct Strided {
   const Node* node = nullptr;
   int buffer = -1;

@@ -258,8 +258,9 @@ std::unique_ptr<Compiled> TrainingCore::compile(const std::vector<Shape>& shapes
   auto out = std::make_unique<Compiled>();
   out->shapes = shapes;
   const auto [placeholders, inputs] = make_inputs(feeds_.specs(), shapes, site_);
-  const Tensor loss = loss_(inputs);
-  detail::check_scalar_loss("compile", loss, site_);
+  const Tensor computed = loss_(inputs);
+  detail::check_scalar_loss("compile", computed, site_);
+  const Tensor loss = prim::cast(computed, DType::f32, site_);
 
   // Gradients by the parameters as the loss sees them, side by side in the arena's order.
   const std::vector<const Slot*> order = by_offset();

@@ -155,7 +155,7 @@ void check_type(const char* what, const Tensor& given, const Tensor& of) {
 
 void check_float(const char* what, const Tensor& t) {
   if (!is_floating(t.dtype())) {
-    throw DTypeError(fmt::format("{}: derivatives are by f32 tensors, not by {} {}.", what,
+    throw DTypeError(fmt::format("{}: derivatives are by f32 and f16 tensors, not by {} {}.", what,
                                  name(t.dtype()), display_name(t)),
                      t.node().site);
   }
@@ -290,10 +290,11 @@ Tensor variable(const Tensor& x) { return prim::identity(x, x.node().site); }
 
 void check_scalar_loss(const char* transform, const Tensor& y, const Site& site) {
   if (y.rank() != 0 || !is_floating(y.dtype())) {
-    throw ShapeError(fmt::format("{}: the function returns {}, not an f32 scalar; reduce it, for "
-                                 "example with mean.",
-                                 transform, to_string(y.node().type)),
-                     site);
+    throw ShapeError(
+        fmt::format("{}: the function returns {}, not a scalar of f32 or f16; reduce it, "
+                    "for example with mean.",
+                    transform, to_string(y.node().type)),
+        site);
   }
 }
 

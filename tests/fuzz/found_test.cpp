@@ -200,5 +200,16 @@ TEST(FoundByRandomGraphs, AnEpilogueReadsAProductInPlaceAndTransposed) {
                     prim::dot_general(scaled, input("d", {2, 5}), {{}, {}, {1}, {0}})});
 }
 
+TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {
+  const DotAttr product{{}, {}, {1}, {0}};
+  const auto third = [](const Tensor& x, const Shape& shape) {
+    return prim::reshape(prim::slice(x, {0}, {7}, {3}), shape);
+  };
+  const Tensor x = input("x", {7}), w = input("w", {1, 1}), v = input("v", {2, 1});
+  expect_agreement({prim::dot_general(third(x, {3, 1}), w, product),
+                    prim::dot_general(v, third(x, {1, 3}), product)},
+                   {"thin_products"});
+}
+
 }  // namespace
 }  // namespace tensorgrad::fuzz

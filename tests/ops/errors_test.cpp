@@ -84,10 +84,11 @@ TEST(Errors, OfTransformsNameTheOp) {
                            "bitcast: has no derivative: bits are not real numbers. Put "
                            "stop_gradient before it if none is wanted.",
                            line);
-  expect_error<ShapeError>([] { grad([](const Tensor& t) { return t * 2; })(x({3})); },
-                           "grad: the function returns f32[3], not an f32 scalar; reduce it, for "
-                           "example with mean.",
-                           __LINE__ - 3);
+  expect_error<ShapeError>(
+      [] { grad([](const Tensor& t) { return t * 2; })(x({3})); },
+      "grad: the function returns f32[3], not a scalar of f32 or f16; reduce it, for "
+      "example with mean.",
+      __LINE__ - 3);
 }
 
 TEST(Errors, AnEmptyHandleSaysSo) {

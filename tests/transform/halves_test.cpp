@@ -90,6 +90,17 @@ TEST(Halves, MixWithF32AsNumPyMixesThem) {
   EXPECT_THROW(matmul(reshape(x, {2, 2}), reshape(y, {2, 2})), DTypeError);
 }
 
+TEST(Halves, ContractionsReadThemWhereTheDeviceCan) {
+  const Tensor x = input("x", {4, 8, 32}), w = input("w", {16, 32});
+  const Tensor y = matmul(x, transpose(w));
+  for (const bool can : {true, false}) {
+    Target target;
+    target.half_operands = can;
+    const Plan plan = plan_of({x, w}, y, target);
+    EXPECT_EQ(plan.dispatches.size(), can ? 1U : 3U);
+  }
+}
+
 TEST(Halves, ModulesSayWhatTheyNeed) {
   const Tensor x = input("x", {100});
   wgsl::Target target;
@@ -170,6 +181,20 @@ TEST_F(HalfValues, ProductsSumInF32) {
   for (const float v : floats(matmul(ones, w))) EXPECT_EQ(v, 2048);
   // 4097 terms of 1: half precision alone stops at 2048.
   EXPECT_EQ(floats(sum(cast(full({4096}, 1), DType::f16)))[0], 4096);
+}
+
+TEST_F(HalfValues, ALossOfThemIsReadAsF32) {
+  auto training = compile(nn::Linear(2, 1),
+                          [](const nn::Linear& l, const Inputs& in) {
+                            return cast(mean(square(l(in["x"]) - 3)), DType::f16);
+                          },
+                          {.inputs = {{"x", {4, 2}}}, .optimizer = Adam{.lr = 0.1}});
+  const std::vector<float> x{1, 0, 0, 1, 1, 1, 0, 0};
+  const float first = training.step({{"x", x}}).loss();
+  EXPECT_EQ(first, static_cast<float>(Half(first)));
+  float last = first;
+  for (int i = 0; i < 100; ++i) last = training.step({{"x", x}}).loss();
+  EXPECT_LT(last, 0.1F * first);
 }
 
 }  // namespace

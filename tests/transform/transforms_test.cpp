@@ -340,10 +340,10 @@ TEST(LostDerivatives, IntegersHaveNone) {
   EXPECT_THAT(message_of<DTypeError>([] {
                 grad([](const Tensor& x) { return sum(cast(x, DType::f32)); })(arange(3));
               }),
-              HasSubstr("derivatives are by f32 tensors, not by i32"));
-  EXPECT_EQ(
-      message_of<ShapeError>([] { grad([](const Tensor& x) { return x * x; })(x3()); }),
-      "grad: the function returns f32[3], not an f32 scalar; reduce it, for example with mean.");
+              HasSubstr("derivatives are by f32 and f16 tensors, not by i32"));
+  EXPECT_EQ(message_of<ShapeError>([] { grad([](const Tensor& x) { return x * x; })(x3()); }),
+            "grad: the function returns f32[3], not a scalar of f32 or f16; reduce it, for example "
+            "with mean.");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ double cost(const Attention& a, const AttentionTile& tile, const Target& target)
 }  // namespace
 
 std::vector<AttentionTile> attention_tiles(const Attention& attention, const Target& target) {
-  if (target.cpu) return {};
+  if (target.cpu || attention.depth == 0 || attention.value_depth == 0) return {};
   std::vector<std::pair<double, AttentionTile>> ranked;
   for (const AttentionTile& tile :
        {AttentionTile{8, 4, 8}, AttentionTile{16, 4, 8}, AttentionTile{16, 2, 8},

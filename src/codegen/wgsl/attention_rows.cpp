@@ -84,13 +84,14 @@ class RowRenderer {
     void load_row(const char* name, const Access& access, std::int64_t columns) {
       const std::string function = four(name, access, columns);
       line("let {}_at = {};", name, row_of(name, access, "row"));
-      line("var {}_row: array<vec4<f32>, {}>;", name, quads(columns));
+      zero_row(name, columns);
       open_columns(columns);
       line("{0}_row[c] = {1}({0}_at, c);", name, function);
       close();
     }
     void zero_row(const char* name, std::int64_t columns) {
-      line("var {}_row: array<vec4<f32>, {}>;", name, quads(columns));
+      // WGSL has no empty arrays.
+      line("var {}_row: array<vec4<f32>, {}>;", name, std::max<std::int64_t>(quads(columns), 1));
     }
     void open_columns(std::int64_t columns) {
       open("for (var c = 0u; c < {}u; c++)", quads(columns));
@@ -118,10 +119,14 @@ class RowRenderer {
     void open_stream(std::vector<Streamed>& streamed, const std::string& first,
                      const std::string& end, std::int64_t rows, const std::string& own) {
       std::int64_t bytes = 0;
-      for (const Streamed& s : streamed) bytes += quads(s.columns) * 4 * element_bytes;
+      bool is_empty = false;
+      for (const Streamed& s : streamed) {
+        bytes += quads(s.columns) * 4 * element_bytes;
+        is_empty = is_empty || s.columns == 0;
+      }
       const std::int64_t room = owner_.target_.workgroup_bytes / std::max<std::int64_t>(bytes, 1);
       const std::int64_t block = std::min<std::int64_t>({room, 32, rows});
-      staged_ = !owner_.target_.cpu && block >= 2;
+      staged_ = !owner_.target_.cpu && block >= 2 && !is_empty;
       if (!staged_) {
         open("for (var u = {}; u < {}; u++)", first, end);
         for (const Streamed& s : streamed) {

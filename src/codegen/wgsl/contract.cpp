@@ -11,6 +11,7 @@
 
 #include "codegen/wgsl/contract_epilogue.h"
 #include "codegen/wgsl/expressions.h"
+#include "codegen/wgsl/pass_builder.h"
 #include "tensorgrad/error.h"
 
 namespace tensorgrad::wgsl {
@@ -21,12 +22,6 @@ using kernel::Kernel;
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 constexpr int scratch_arg = -1;
-
-std::string declaration(std::size_t binding, const std::string& name, std::string_view type,
-                        bool writable) {
-  return fmt::format("@group(0) @binding({}) var<storage, {}> {}: {};\n", binding,
-                     writable ? "read_write" : "read", name, type);
-}
 
 /// A module: bindings, functions, entry point.
 RenderedPass assemble(const Kernel& kernel, const Target& target, const std::vector<bool>& writable,
@@ -43,13 +38,10 @@ RenderedPass assemble(const Kernel& kernel, const Target& target, const std::vec
     const bool writes = epilogue.writes.contains(arg) || (i < writable.size() && writable[i]);
     const std::string type = array_type(kernel.args[i].dtype, kernel.args[i].elements,
                                         wide.contains(arg) ? 4 : 1, target);
-    pass.text += declaration(pass.bindings.size(), fmt::format("b{}", arg), type, writes);
-    pass.bindings.push_back({arg, -1, writes});
+    pass.text += bind(pass, {arg, -1, writes}, type);
   }
   if (scratch) {
-    pass.text += declaration(pass.bindings.size(), "s0",
-                             scratch_is_wide ? "array<vec4f>" : "array<f32>", true);
-    pass.bindings.push_back({-1, 0, true});
+    pass.text += bind(pass, {-1, 0, true}, scratch_is_wide ? "array<vec4f>" : "array<f32>");
   }
   pass.text += "\n" + epilogue.functions + body.functions + "\n" + body.text;
   return pass;
@@ -143,10 +135,13 @@ void append_nest(const Kernel& kernel, const Target& target, const std::vector<b
 }
 
 Problem canonical(const Kernel& kernel) {
-  if (const auto* matmul = std::get_if<kernel::Matmul>(&*kernel.contraction)) {
-    return problem_of(*matmul);
+  const auto* matmul = std::get_if<kernel::Matmul>(&*kernel.contraction);
+  Problem problem =
+      matmul ? problem_of(*matmul) : problem_of(std::get<kernel::Conv>(*kernel.contraction));
+  for (Operand* operand : {&problem.lhs, &problem.rhs}) {
+    operand->dtype = kernel.args[static_cast<std::size_t>(operand->arg)].dtype;
   }
-  return problem_of(std::get<kernel::Conv>(*kernel.contraction));
+  return problem;
 }
 
 }  // namespace

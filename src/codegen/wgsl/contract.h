@@ -33,6 +33,7 @@ struct Operand {
   std::int64_t offset = 0;
   Extents batch, outer, depth;  ///< a stride for each dimension of the axis
   std::vector<Window> windows;
+  DType dtype = DType::f32;  ///< in memory: f32 or f16
 };
 
 /// Where results go. Elements of a scratch buffer are dense: arg is -1.
@@ -91,8 +92,12 @@ struct Epilogue {
 /// Which arguments of a pass are declared as array<vec4f>.
 using WideArgs = std::set<int>;
 
-/// Element `index` (WGSL of a u32) of an argument.
+/// WGSL of element `index` (WGSL of a u32) of an argument, as it lies in memory.
 std::string element(int arg, const std::string& index, const WideArgs& wide);
+/// The f32 that element `index` of an operand is.
+std::string element(const Operand& operand, const std::string& index, const WideArgs& wide);
+/// The vec4f number `index` of a wide operand.
+std::string vector(const Operand& operand, const std::string& index);
 
 /// The arguments of the operands that a template may read four at a time.
 WideArgs wide_args(const Problem& problem, const std::vector<kernel::BufferArg>& args);

@@ -99,7 +99,8 @@ class Reader {
   void prefetch(Lines& out) const {
     if (!wide_depth_) return;
     for (std::int64_t i = 0; i < count_; ++i) {
-      out.line("let {0}_v{1} = b{2}[{0}_at{1} + {0}_k];", name_, i, operand_.arg);
+      out.line("let {}_v{} = {};", name_, i,
+               vector(operand_, fmt::format("{0}_at{1} + {0}_k", name_, i)));
     }
   }
 
@@ -112,12 +113,12 @@ class Reader {
     if (!operand_.windows.empty()) {
       return fmt::format("{0}_at({0}_at{1}, {2})", name_, i, place(step));
     }
-    return element(operand_.arg, fmt::format("{}_at{} + {}", name_, i, place(step)), wide_);
+    return element(operand_, fmt::format("{}_at{} + {}", name_, i, place(step)), wide_);
   }
   /// WGSL of rows i to i + 3.
   std::string rows(std::int64_t i, std::int64_t step) const {
     if (wide_outer_) {
-      return fmt::format("b{}[{}_at{} + {}]", operand_.arg, name_, i, place(step));
+      return vector(operand_, fmt::format("{}_at{} + {}", name_, i, place(step)));
     }
     return fmt::format("vec4f({}, {}, {}, {})", row(i, step), row(i + 1, step), row(i + 2, step),
                        row(i + 3, step));

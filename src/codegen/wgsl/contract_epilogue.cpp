@@ -290,7 +290,7 @@ class Mapper {
               runs_along_n(mapped.store.index);
     }
     for_each_load([&](const ExprNode& load, std::size_t) {
-      const bool is_single = load.args[0] >= 0 || load.dtype != DType::f32;
+      const bool is_single = load.args[0] >= 0 || !is_floating(load.dtype);
       if (!is_single) return;
       wide.erase(load.buffer);
       for (const MappedStore& mapped : stores_) {
@@ -325,7 +325,8 @@ class Mapper {
     expressions.set_load_hook([&](const ExprNode& load) -> std::optional<Rendered> {
       if (load.buffer == problem_.out.arg) return named("value");
       if (!wide.contains(load.buffer)) return std::nullopt;
-      Rendered read = named(element(load.buffer, expressions.render(load.index).text, wide));
+      const std::string read_as = element(load.buffer, expressions.render(load.index).text, wide);
+      Rendered read = named(from_memory(load.dtype, read_as));
       read.trivial = false;
       return read;
     });

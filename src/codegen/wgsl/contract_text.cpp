@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/wgsl/expressions.h"
+
 namespace tensorgrad::wgsl {
 namespace {
 
@@ -128,6 +130,15 @@ std::string element(int arg, const std::string& index, const WideArgs& wide) {
   return fmt::format("b{0}[({1}) / 4u][({1}) % 4u]", arg, index);
 }
 
+std::string element(const Operand& operand, const std::string& index, const WideArgs& wide) {
+  return from_memory(operand.dtype, element(operand.arg, index, wide));
+}
+
+std::string vector(const Operand& operand, const std::string& index) {
+  const std::string text = fmt::format("b{}[{}]", operand.arg, index);
+  return operand.dtype == DType::f32 ? text : fmt::format("vec4f({})", text);
+}
+
 std::string window_functions(const std::string& name, const Operand& operand,
                              const Problem& problem, const Extents& outer, const WideArgs& wide) {
   Lines out;
@@ -179,7 +190,7 @@ std::string window_functions(const std::string& name, const Operand& operand,
   // Without branches: some compilers take minutes for loops around many calls that have them.
   out.line("let valid = {}_valid(a, b);", name);
   out.line("let place = select(0u, {}, valid);", at);
-  out.line("return select(0.0, {}, valid);", element(operand.arg, "place", wide));
+  out.line("return select(0.0, {}, valid);", element(operand, "place", wide));
   out.close();
   return out.text();
 }
@@ -195,9 +206,9 @@ std::string exact_functions(const Problem& problem, const WideArgs& wide, bool o
   out.line("var total = 0.0;");
   out.open("for (var k = 0u; k < {}u; k++)", problem.depth());
   out.line("let place = exact_depth(k);");
-  out.line("let left = {};",
-           element(problem.lhs.arg, sum("row", affine("k", merged(problem.k, problem.lhs.depth))),
-                   wide));
+  out.line(
+      "let left = {};",
+      element(problem.lhs, sum("row", affine("k", merged(problem.k, problem.lhs.depth))), wide));
   out.line("let more = fma(left, exact_at(column, place), total);");
   out.line("total = select(total, more, exact_valid(column, place));");
   out.close();

@@ -253,15 +253,15 @@ class Loader {
     };
     switch (mode_) {
       case Mode::outer:
-        out.line("{}_r0 = b{}[{}];", id, operand_.arg, at(0));
+        out.line("{}_r0 = {};", id, vector(operand_, at(0)));
         break;
       case Mode::depth:
-        for (int i = 0; i < 4; ++i) out.line("{}_r{} = b{}[{}];", id, i, operand_.arg, at(i));
+        for (int i = 0; i < 4; ++i) out.line("{}_r{} = {};", id, i, vector(operand_, at(i)));
         break;
       case Mode::scalar:
-        out.line("{}_r0 = vec4f({}, {}, {}, {});", id, element(operand_.arg, at(0), wide_),
-                 element(operand_.arg, at(1), wide_), element(operand_.arg, at(2), wide_),
-                 element(operand_.arg, at(3), wide_));
+        out.line("{}_r0 = vec4f({}, {}, {}, {});", id, element(operand_, at(0), wide_),
+                 element(operand_, at(1), wide_), element(operand_, at(2), wide_),
+                 element(operand_, at(3), wide_));
         break;
       case Mode::window:
         out.line(

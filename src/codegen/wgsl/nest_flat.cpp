@@ -34,10 +34,10 @@ void split_loop(const Kernel& source, kernel::Pool& pool, const std::vector<int>
     throw GraphError(
         fmt::format("kernel {} has {} points, more than 32 bits count", source.name, total));
   }
+  if (total == 0) return;  // never evaluated
   Index rest = pool.loop(var, total);
   for (const int loop : loops) {
     const std::int64_t extent = source.loops[static_cast<std::size_t>(loop)].extent;
-    if (extent == 0) return;  // never evaluated
     total /= extent;
     map[loop] = pool.div(rest, total);
     rest = pool.mod(rest, total);

@@ -57,15 +57,20 @@ std::string PassBuilder::scratch(int index) {
 
 void PassBuilder::use_vectors(int arg) { vectors_[static_cast<std::size_t>(arg)] = true; }
 
+std::string bind(RenderedPass& pass, const PassBinding& binding, std::string_view type) {
+  const std::size_t number = pass.bindings.size();
+  pass.bindings.push_back(binding);
+  const bool is_scratch = binding.scratch >= 0;
+  return fmt::format("@group(0) @binding({}) var<storage, {}> {}{}: {};\n", number,
+                     binding.writable ? "read_write" : "read", is_scratch ? 's' : 'b',
+                     is_scratch ? binding.scratch : binding.arg, type);
+}
+
 RenderedPass PassBuilder::finish() {
   RenderedPass pass;
   pass.groups = groups_;
   const std::string body = writer_.text();
   std::string declarations;
-  const auto declare = [&](bool writes, const std::string& name, const std::string& type) {
-    declarations += fmt::format("@group(0) @binding({}) var<storage, {}> {}: {};\n",
-                                pass.bindings.size(), writes ? "read_write" : "read", name, type);
-  };
   for (std::size_t i = 0; i < kernel_.args.size(); ++i) {
     const std::string access = fmt::format("b{}[", i);
     const auto names = [&](const std::string& text) {
@@ -79,13 +84,11 @@ RenderedPass PassBuilder::finish() {
     if (!names(body) && !names(functions_)) continue;
     const kernel::BufferArg& arg = kernel_.args[i];
     const bool writes = arg.written || (i < writable_.size() && writable_[i]);
-    declare(writes, fmt::format("b{}", i),
-            array_type(arg.dtype, arg.elements, vectors_[i] ? 4 : 1, target_));
-    pass.bindings.push_back({.arg = static_cast<int>(i), .scratch = -1, .writable = writes});
+    declarations += bind(pass, {.arg = static_cast<int>(i), .scratch = -1, .writable = writes},
+                         array_type(arg.dtype, arg.elements, vectors_[i] ? 4 : 1, target_));
   }
   for (const int index : scratch_) {
-    declare(true, fmt::format("s{}", index), "array<u32>");
-    pass.bindings.push_back({.arg = -1, .scratch = index, .writable = true});
+    declarations += bind(pass, {.arg = -1, .scratch = index, .writable = true}, "array<u32>");
   }
   if (static_cast<int>(pass.bindings.size()) > target_.storage_buffers) {
     throw GraphError(fmt::format("kernel {} binds {} buffers, but the adapter allows {}",

@@ -16,6 +16,9 @@ namespace tensorgrad::wgsl {
 std::array<std::uint32_t, 3> grid(const kernel::Kernel& kernel, const Target& target,
                                   std::int64_t groups);
 
+/// Gives a pass one more binding and returns its declaration: b<argument> or s<scratch> of a type.
+std::string bind(RenderedPass& pass, const PassBinding& binding, std::string_view type);
+
 /// Builds a pass around expressions of a kernel. In the body, `group` is the number of the
 /// workgroup, `local` that of the invocation within it, and b0, b1, ... are the arguments.
 class PassBuilder {

@@ -101,6 +101,48 @@ Tensor add_input(Graph& graph, std::vector<RefArray>& values, const Type& type) 
   return graph.inputs.back();
 }
 
+TEST_F(WebGpuKernels, ContractionsReadHalves) {
+  const auto check = [&](const char* name, const std::vector<Type>& types, auto f) {
+    SCOPED_TRACE(name);
+    Graph graph;
+    std::vector<RefArray> values;
+    std::vector<Tensor> x;
+    for (const Type& type : types) x.push_back(add_input(graph, values, type));
+    graph.outputs = {{"y", f(x)}};
+    const Plan plan = make_plan(graph, wgsl::schedule_target(target_));
+    ASSERT_EQ(plan.dispatches.size(), 1U) << plan.dispatches[0].name;
+    expect_agreement(graph, values, 1e-3);
+  };
+  using Tensors = std::vector<Tensor>;
+  const auto product = [](const Tensors& x) { return matmul(x[0], x[1]); };
+  const auto half = [](const Shape& shape) { return Type{shape, DType::f16}; };
+  for (const bool cpu : {false, true}) {
+    target_.cpu = cpu;
+    SCOPED_TRACE(cpu ? "as a CPU" : "as a GPU");
+    check("by fours", {half({64, 32}), half({32, 64})}, product);
+    check("of odd sizes", {half({5, 7}), half({7, 3})}, product);
+    check("batched", {half({2, 8, 16}), half({2, 16, 4})}, product);
+    check("few results", {half({1, 512}), half({512, 3})}, product);
+    check("a long sum", {half({4, 4096}), half({4096, 4})}, product);
+    check("a transposed", {half({32, 64}), half({32, 16})},
+          [](const Tensors& x) { return matmul(transpose(x[0]), x[1]); });
+    check("b transposed", {half({32, 64}), half({16, 64})},
+          [](const Tensors& x) { return matmul(x[0], transpose(x[1])); });
+    check("widened before a view", {half({32, 64}), half({16, 64})}, [](const Tensors& x) {
+      return matmul(cast(x[0], DType::f32), transpose(cast(x[1], DType::f32)));
+    });
+    check("beside f32", {half({32, 64}), {{64, 16}, DType::f32}},
+          [](const Tensors& x) { return matmul(cast(x[0], DType::f32), x[1]); });
+    check("with itself", {half({32, 32})}, [](const Tensors& x) { return matmul(x[0], x[0]); });
+    check("and their epilogue", {half({32, 32}), half({32, 32})},
+          [](const Tensors& x) { return relu(matmul(x[0], x[1]) + x[0]); });
+    check("in windows", {half({2, 4, 9, 9}), half({8, 4, 3, 3})},
+          [](const Tensors& x) { return conv(x[0], x[1], {.padding = {1, 1}}); });
+    check("in the gradient of windows", {half({2, 4, 5, 5}), half({4, 8, 3, 3})},
+          [](const Tensors& x) { return conv_transpose(x[0], x[1], {.stride = {2, 2}}); });
+  }
+}
+
 TEST_F(WebGpuKernels, MapsOfFourPointsAThread) {
   target_.units = 1;
   target_.storage_buffers = 8;
@@ -310,6 +352,13 @@ TEST_F(WebGpuKernels, InfinitiesBehindTheDiagonalAreNotCounted) {
       ASSERT_EQ(after[0].data[i], before[0].data[i]) << "out " << i;
       ASSERT_EQ(after[2].data[i], before[2].data[i]) << "dq " << i;
     }
+  }
+}
+
+TEST_F(WebGpuKernels, AttentionOfNoFeatures) {
+  for (const auto& [depth, value_depth] : {std::pair(0, 4), std::pair(4, 0), std::pair(0, 0)}) {
+    const auto [graph, values] = attention_graph({5, 5, depth, value_depth, true, false});
+    expect_agreement(graph, values, 1e-6);
   }
 }
 
