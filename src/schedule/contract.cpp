@@ -344,11 +344,12 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
       return keep();
     }
     if (lowering_as<LowerAttention>(n)) {
-      // Rows of operands and results are dense.
+      // Rows of operands and results are dense, and nothing runs backwards.
       const auto has_dense_rows = [](const Shape& shape, const Shape& strides) {
         const std::size_t last = shape.size() - 1;
         return (shape[last] == 1 || strides[last] == 1) &&
-               (last == 0 || shape[last - 1] == 1 || strides[last - 1] >= shape[last]);
+               (last == 0 || shape[last - 1] == 1 || strides[last - 1] >= shape[last]) &&
+               std::none_of(strides.begin(), strides.end(), [](std::int64_t s) { return s < 0; });
       };
       for (Tensor& t : x) {
         const auto s = strided(t, locate);

@@ -28,7 +28,9 @@ struct Life {
 
 void place_memory(Plan& plan, const Target& target, bool reuse) {
   const auto device_bytes = [&](const PlanBuffer& buffer) {
-    const std::int64_t bytes = buffer.elements * target.bytes(buffer.dtype);
+    // What holds nothing has a place of its own, too: devices bind a few bytes of it.
+    const std::int64_t bytes =
+        std::max<std::int64_t>(buffer.elements, 1) * target.bytes(buffer.dtype);
     return (bytes + target.alignment - 1) / target.alignment * target.alignment;
   };
   std::vector<Life> lives;

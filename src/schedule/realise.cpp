@@ -301,18 +301,29 @@ class Realiser {
     }
   }
 
+  static const Node& behind_views(const Node& n) {
+    const Node* base = &n;
+    while (lowering_as<LowerView>(*base)) base = &base->operand(0).node();
+    return *base;
+  }
+
   // Whether overwriting `state` element by element while computing `n` is safe: `n` reads it only
   // at the element that it writes.
   bool walks_in_step(const Node& n, const Node& state) const {
     if (kind_of(n) != ItemKind::map) return false;
     std::unordered_set<const Node*> seen;
+    std::unordered_set<const Node*> written{
+        &n};  // parts of a concatenation are written in its place
     std::vector<const Node*> pending{&n};
     while (!pending.empty()) {
       const Node* m = pending.back();
       pending.pop_back();
-      if (m == &state || !seen.insert(m).second || (m != &n && stored_.contains(m))) continue;
+      if (m == &state || !seen.insert(m).second) continue;
+      if (stored_.contains(m) && !written.contains(m)) continue;
       const bool map = lowering_as<LowerMap>(*m) != nullptr;
+      const bool joins = lowering_as<LowerConcat>(*m) && written.contains(m);
       for (const Tensor& o : m->operands) {
+        if (joins) written.insert(&behind_views(o.node()));
         if (!map && reaches(o.node(), state)) {
           // A view in between moves elements, unless it only renames the shape.
           const auto* view = lowering_as<LowerView>(*m);
@@ -391,8 +402,7 @@ class Realiser {
 
   // Attention writes any order of dimensions: its result may lie so that a view of it is the part.
   bool place_through_views(const Tensor& part, int buffer, std::int64_t offset) {
-    const Node* base = &part.node();
-    while (lowering_as<LowerView>(*base)) base = &base->operand(0).node();
+    const Node* base = &behind_views(part.node());
     if (base == &part.node() || !lowering_as<LowerAttention>(*base) || s_.is_located(*base)) {
       return false;
     }
@@ -416,9 +426,8 @@ class Realiser {
       dest.offset += start * home.strides[axis];
       start += part.shape()[axis];
       if (part.size() == 0) continue;
-      const Node* behind = &part.node();
-      while (lowering_as<LowerView>(*behind)) behind = &behind->operand(0).node();
-      const Node& base = placed_parts_.contains(behind) ? *behind : storage_node(part);
+      const Node& behind = behind_views(part.node());
+      const Node& base = placed_parts_.contains(&behind) ? behind : storage_node(part);
       const auto at = s_.locations.find(&base);
       if (at != s_.locations.end() && at->second.buffer == dest.buffer &&
           at->second.offset == dest.offset && !s_.writers[&base].empty()) {

@@ -1,6 +1,9 @@
 // What random graphs found, made small.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "fuzz/compare.h"
 
 namespace tensorgrad::fuzz {
@@ -198,6 +201,52 @@ TEST(FoundByRandomGraphs, AnEpilogueReadsAProductInPlaceAndTransposed) {
   const Tensor scaled = prim::mul(product, input("c", {2, 2}));
   expect_agreement({prim::permute(prim::cast(product, DType::f16), {1, 0}),
                     prim::dot_general(scaled, input("d", {2, 5}), {{}, {}, {1}, {0}})});
+}
+
+TEST(FoundByRandomGraphs, ZeroTimesInfinityIsNoNumber) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor x = input("x", {6}), zero = prim::full({6}, 0, DType::f32);
+  const Tensor less = prim::full({6}, -0.0, DType::f32);
+  const std::vector<double> values{infinity, -infinity, std::nan(""), 0.0, -2, 1};
+  Program program;
+  program.graph.inputs = {x};
+  program.inputs = {{x.node().type, values}};
+  for (const Tensor& y :
+       {prim::mul(zero, x), prim::mul(x, less), prim::div(zero, x), prim::div(less, x)}) {
+    program.graph.outputs.push_back({fmt::format("y{}", program.graph.outputs.size()), y});
+    program.graph.outputs.push_back({fmt::format("y{}", program.graph.outputs.size()),
+                                     prim::div(prim::full({6}, 1, DType::f32), y)});
+  }
+  expect_agreement(program);
+}
+
+TEST(FoundByRandomGraphs, WhatHoldsNothingIsNoneOfWhatIsWritten) {
+  const Tensor x = prim::add(input("a", {0, 1, 7}), input("b", {0, 1, 7}));
+  const ConvAttr windows{{1}, {0}, {0}, {1}, 1, {9}, {3}};
+  const Tensor gradient =
+      make(find_op("conv_weight_grad"), {input("c", {0, 3, 9}), x}, windows, Site::current());
+  expect_agreement({prim::sum(gradient, {0, 1, 2})});
+}
+
+TEST(FoundByRandomGraphs, AnOperandOfAttentionRunsBackwards) {
+  const Tensor q = input("q", {2, 3, 1}), v = input("v", {2, 3, 1}), k = input("k", {2, 3, 1});
+  using Result = LowerAttention::Result;
+  for (const int axis : {0, 1, 2}) {
+    expect_agreement({prim::attention(Result::out, q, prim::flip(k, {axis}), v, {}, {0.25, true})});
+  }
+}
+
+TEST(FoundByRandomGraphs, AStateIsNotOverwrittenByAPartThatReadsElsewhereInIt) {
+  const Tensor s = prim::input(InputRole::state, "s", {{24}, DType::f32});
+  const Tensor part = make(find_op("cummax"), {prim::slice(s, {0}, {23}, {2})}, ScanAttr{0, false},
+                           Site::current());
+  const Tensor parts[] = {part, part};
+  Program program;
+  program.graph.states = {s};
+  program.graph.updates = {prim::concat(parts, 0)};
+  testing::Rng rng(7);
+  program.states = {testing::draw(s.node().type, -2, 2, rng)};
+  expect_agreement(program);
 }
 
 TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {

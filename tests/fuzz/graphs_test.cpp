@@ -2,15 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "fuzz/session.h"
 
 namespace tensorgrad::fuzz {
 namespace {
 
-#ifdef TENSORGRAD_TEST_CPU
-TEST(RandomGraphs, TheCpuAgreesWithTheReference) {
-  Session session({});
+void expect_agreement(const std::string& device) {
+  SessionOptions options;
+  options.device = device;
+  Session session(options);
   constexpr std::uint64_t graphs = 300;
   for (std::uint64_t seed = 1; seed <= graphs; ++seed) {
     const auto finding = session.check(seed);
@@ -18,7 +20,20 @@ TEST(RandomGraphs, TheCpuAgreesWithTheReference) {
                           << finding->text;
   }
 }
+
+#ifdef TENSORGRAD_TEST_CPU
+TEST(RandomGraphs, TheCpuAgreesWithTheReference) { expect_agreement("cpu"); }
 #endif
+
+TEST(WebGpuRandomGraphs, AgreeWithTheReference) {
+  for (const Backend& backend : backends()) {
+    if (backend.name != "webgpu") continue;
+    if (const std::string reason = backend.unavailable(); !reason.empty()) GTEST_SKIP() << reason;
+    expect_agreement("webgpu");
+    return;
+  }
+  GTEST_SKIP() << "This build is without WebGPU.";
+}
 
 TEST(RandomGraphs, EveryOpWithSamplesOccurs) {
   std::set<std::string_view> missing;

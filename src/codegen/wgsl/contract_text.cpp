@@ -113,7 +113,8 @@ bool is_wide_depth(const Operand& operand, const Problem& problem, const Extents
 WideArgs wide_args(const Problem& problem, const std::vector<kernel::BufferArg>& args) {
   WideArgs wide;
   const auto add = [&](const Operand& operand, const Extents& outer) {
-    if (!is_multiple(args[static_cast<std::size_t>(operand.arg)].elements)) return;
+    const std::int64_t elements = args[static_cast<std::size_t>(operand.arg)].elements;
+    if (elements == 0 || !is_multiple(elements)) return;
     const WideArgs own{operand.arg};
     if (is_wide_outer(operand, problem, outer, own) ||
         is_wide_depth(operand, problem, outer, own)) {

@@ -44,6 +44,19 @@ constexpr Helper table[] = {
   return a / b;
 }
 )"},
+    // Compilers take 0 times anything, and 0 over anything, for 0.
+    {"tg_zero_times", {}, R"(fn tg_zero_times(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let finite = (bits & 0x7f800000u) != 0x7f800000u;
+  return bitcast<f32>(select(0x7fc00000u, bits & 0x80000000u, finite));
+}
+)"},
+    {"tg_zero_over", {}, R"(fn tg_zero_over(x: f32) -> f32 {
+  let bits = bitcast<u32>(x);
+  let number = (bits & 0x7fffffffu) != 0u && (bits & 0x7fffffffu) <= 0x7f800000u;
+  return bitcast<f32>(select(0x7fc00000u, bits & 0x80000000u, number));
+}
+)"},
     {"tg_sqrt", {}, R"(fn tg_sqrt(x: f32) -> f32 {
   let special = (x == 0f) || (bitcast<u32>(x) == 0x7f800000u);
   return select(sqrt(x), x, special);
