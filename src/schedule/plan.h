@@ -18,7 +18,7 @@ struct Target {
   std::int64_t alignment = 64;                        ///< of what an argument is bound to, in bytes
   std::int64_t bool_bytes = 1;                        ///< bytes of a bool in device memory
   std::int64_t half_bytes = 2;                        ///< bytes of an f16 there
-  bool attention = true;  ///< whether it has kernels of attention; else its steps stay
+  bool attention = true;       ///< whether it has kernels of attention; else its steps stay
   bool half_operands = false;  ///< whether contractions read f16; else a copy is made in f32
   /// Bytes of an element in device memory.
   std::int64_t bytes(DType dtype) const {

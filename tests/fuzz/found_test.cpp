@@ -249,6 +249,20 @@ TEST(FoundByRandomGraphs, AStateIsNotOverwrittenByAPartThatReadsElsewhereInIt) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, NumbersBeyondThoseOfF32AreRoundedToTheNearest) {
+  Program program;
+  for (const DType dtype : {DType::u32, DType::i32}) {
+    const Tensor x = input(std::string(name(dtype)), {4}, dtype);
+    program.graph.inputs.push_back(x);
+    const double sign = dtype == DType::i32 ? -1 : 1;
+    program.inputs.push_back({x.node().type, {sign * 2147483646, sign * 1073741887, 33554435, 5}});
+    const Tensor y = prim::bitcast(prim::cast(x, DType::f32), DType::i32);
+    program.graph.outputs.push_back({fmt::format("{}_bits", name(dtype)), y});
+  }
+  program.inputs[0].data[0] = 3219572094;
+  expect_agreement(program);
+}
+
 TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {
   const DotAttr product{{}, {}, {1}, {0}};
   const auto third = [](const Tensor& x, const Shape& shape) {

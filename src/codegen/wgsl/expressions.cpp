@@ -380,8 +380,10 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
     case DType::f16:
       break;
   }
+  constexpr std::int64_t exact = 1 << 24;  // all up to here are numbers of f32
   if (range.lo >= 0) {
     require_u32(node.index);
+    if (range.hi > exact) return convert(DType::u32, node.dtype, index);
     result.text = fmt::format("f32({})", index.text);
     return convert(DType::f32, node.dtype, result);
   }
@@ -390,7 +392,9 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
     throw GraphError(fmt::format("kernel {} takes an index from {} to {} as a number", kernel_.name,
                                  range.lo, range.hi));
   }
-  result.text = fmt::format("f32(i32({}))", index.text);
+  result.text = fmt::format("i32({})", index.text);
+  if (range.lo < -exact || range.hi > exact) return convert(DType::i32, node.dtype, result);
+  result.text = fmt::format("f32({})", result.text);
   return convert(DType::f32, node.dtype, result);
 }
 

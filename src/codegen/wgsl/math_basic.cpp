@@ -97,6 +97,16 @@ constexpr Helper table[] = {
   return select(high, 0u, (x <= 0f) || tg_is_nan(x));
 }
 )"},
+    // Either neighbour may result from a conversion: of the halves each is exact, and their sum is
+    // rounded once.
+    {"tg_from_i32", {}, R"(fn tg_from_i32(x: i32) -> f32 {
+  return f32(x >> 16u) * 65536f + f32(x & 0xffffi);
+}
+)"},
+    {"tg_from_u32", {}, R"(fn tg_from_u32(x: u32) -> f32 {
+  return f32(x >> 16u) * 65536f + f32(x & 0xffffu);
+}
+)"},
     {"tg_div_i32", {}, R"(fn tg_div_i32(a: i32, b: i32) -> i32 {
   let wraps = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
   return select(a / select(b, 1i, wraps), 0i, b == 0i);

@@ -91,6 +91,9 @@ Rendered ExpressionRenderer::convert(DType from, DType to, const Rendered& value
   if (from == DType::f32) {
     return call(helpers_.use(to == DType::i32 ? "tg_to_i32" : "tg_to_u32"), {&value});
   }
+  if (to == DType::f32 && from != DType::bool_) {
+    return call(helpers_.use(from == DType::i32 ? "tg_from_i32" : "tg_from_u32"), {&value});
+  }
   return call(value_type(to), {&value});
 }
 

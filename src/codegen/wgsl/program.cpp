@@ -370,8 +370,12 @@ void to_host(DType dtype, std::int64_t bytes, std::span<const std::byte> device,
 }
 
 tensorgrad::Target schedule_target(const Target& target) {
-  return {target.storage_buffers, target.binding_alignment, element_bytes,
-          memory_bytes(DType::f16, target), true, true};
+  return {target.storage_buffers,
+          target.binding_alignment,
+          element_bytes,
+          memory_bytes(DType::f16, target),
+          true,
+          true};
 }
 
 Program make_program(const Plan& plan, const Target& target, const Renderer& renderer) {
