@@ -193,15 +193,13 @@ std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
       Strided out{n, location->buffer, 0, Shape(t.shape().size(), 0)};
       if (add_strides(pool, index, *location, out)) return out;
     }
-    if (const Tensor half = unwidened(handle_of(*n)); half.defined()) {
-      n = &half.node();
-      continue;
+    if (!widens(*n)) {
+      const auto* view = lowering_as<LowerView>(*n);
+      if (!view) return std::nullopt;
+      Source s = view->fn(pool, *n, index);
+      if (s.valid.defined()) return std::nullopt;
+      index = std::move(s.index);
     }
-    const auto* view = lowering_as<LowerView>(*n);
-    if (!view) return std::nullopt;
-    Source s = view->fn(pool, *n, index);
-    if (s.valid.defined()) return std::nullopt;
-    index = std::move(s.index);
     n = &n->operand(0).node();
   }
 }
@@ -313,9 +311,8 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
     std::vector<const Node*> views;
     const Node* n = &t.node();
     for (; lowering_as<LowerView>(*n); n = &n->operand(0).node()) views.push_back(n);
-    const Tensor half = unwidened(handle_of(*n));
-    if (!half.defined()) return t;
-    Tensor own = remake(*n, {half});
+    if (!widens(*n)) return t;
+    Tensor own = remake(*n, {n->operand(0)});
     widenings.insert(&own.node());
     for (auto view = views.rbegin(); view != views.rend(); ++view) own = remake(**view, {own});
     return own;

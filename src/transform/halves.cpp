@@ -76,10 +76,8 @@ class Widening {
 
 Graph widen_halves(const Graph& graph) { return Widening(graph).run(); }
 
-Tensor unwidened(const Tensor& t) {
-  const Node& n = t.node();
-  const bool widens = *n.op->name == "cast" && t.dtype() == DType::f32 && is_half(n.operand(0));
-  return widens ? n.operand(0) : Tensor();
+bool widens(const Node& n) {
+  return *n.op->name == "cast" && n.type.dtype == DType::f32 && is_half(n.operand(0));
 }
 
 }  // namespace tensorgrad

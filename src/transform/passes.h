@@ -25,8 +25,8 @@ Graph simplify(const Graph& graph);
 /// f16, but for those of reductions and those that are used once: arithmetic reads these before
 /// they are rounded. A program without f16 stays as it is.
 Graph widen_halves(const Graph& graph);
-/// The f16 that `t` widens to f32; undefined where `t` is something else.
-Tensor unwidened(const Tensor& t);
+/// Whether a node only makes f32 of its operand, an f16.
+bool widens(const Node& n);
 
 /// softmax(scale * q k^T, causal or not) v, in steps, becomes attention, and the steps of its
 /// gradients those of attention, where nothing else needs the matrix of scores.

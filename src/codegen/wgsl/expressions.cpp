@@ -393,9 +393,7 @@ Rendered ExpressionRenderer::render_index_value(const ExprNode& node) {
                                  range.lo, range.hi));
   }
   result.text = fmt::format("i32({})", index.text);
-  if (range.lo < -exact || range.hi > exact) return convert(DType::i32, node.dtype, result);
-  result.text = fmt::format("f32({})", result.text);
-  return convert(DType::f32, node.dtype, result);
+  return convert(DType::i32, node.dtype, result);
 }
 
 // ---- indices -------------------------------------------------------------------------------------

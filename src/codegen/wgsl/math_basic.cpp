@@ -45,15 +45,15 @@ constexpr Helper table[] = {
 }
 )"},
     // Compilers take 0 times anything, and 0 over anything, for 0.
-    {"tg_zero_times", {}, R"(fn tg_zero_times(x: f32) -> f32 {
-  let bits = bitcast<u32>(x);
+    {"tg_zero_times", {}, R"(fn tg_zero_times(zero: f32, x: f32) -> f32 {
+  let bits = bitcast<u32>(zero) ^ bitcast<u32>(x);
   let finite = (bits & 0x7f800000u) != 0x7f800000u;
   return bitcast<f32>(select(0x7fc00000u, bits & 0x80000000u, finite));
 }
 )"},
-    {"tg_zero_over", {}, R"(fn tg_zero_over(x: f32) -> f32 {
-  let bits = bitcast<u32>(x);
-  let number = (bits & 0x7fffffffu) != 0u && (bits & 0x7fffffffu) <= 0x7f800000u;
+    {"tg_zero_over", {}, R"(fn tg_zero_over(zero: f32, x: f32) -> f32 {
+  let bits = bitcast<u32>(zero) ^ bitcast<u32>(x);
+  let number = (bits & 0x7fffffffu) - 1u < 0x7f800000u;
   return bitcast<f32>(select(0x7fc00000u, bits & 0x80000000u, number));
 }
 )"},

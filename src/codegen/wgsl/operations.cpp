@@ -178,20 +178,19 @@ Rendered ExpressionRenderer::operation(const ExprNode& node) {
     const std::string function = helpers_.use(Helpers::name_of(node.fn, dtype));
     return kernel::arity(node.fn) == 2 ? call(function, {&a, &b}) : call(function, {&a});
   }
-  const auto prefixed = [](std::string_view op, Rendered x) {
-    x.text = fmt::format("{}{}", op, x.operand(Strength::primary));
-    x.strength = Strength::unary;
-    x.trivial = false;
-    return x;
-  };
-  const auto prefix = [&](std::string_view op) { return prefixed(op, a); };
-  // The function of x that 0, or -0, times or over x is, where that is what an argument holds.
-  const auto with_zero = [&](std::int32_t zero, const char* function,
-                             const Rendered& x) -> std::optional<Rendered> {
-    const ExprNode& n = kernel_.pool.node(Expr{zero});
-    if (!real || n.fn != Fn::constant || n.value != 0) return std::nullopt;
-    Rendered result = call(helpers_.use(function), {&x});
-    return std::signbit(n.value) ? prefixed("-", std::move(result)) : result;
+  const bool is_product = node.fn == Fn::mul;
+  for (int i = 0; real && i < (is_product ? 2 : node.fn == Fn::div ? 1 : 0); ++i) {
+    const ExprNode& factor = kernel_.pool.node(Expr{node.args[i]});
+    if (factor.fn != Fn::constant || factor.value != 0) continue;
+    return call(helpers_.use(is_product ? "tg_zero_times" : "tg_zero_over"),
+                {&args[i], &args[1 - i]});
+  }
+  const auto prefix = [&](std::string_view op) {
+    Rendered result = a;
+    result.text = fmt::format("{}{}", op, a.operand(Strength::primary));
+    result.strength = Strength::unary;
+    result.trivial = false;
+    return result;
   };
   switch (node.fn) {
     case Fn::neg:
@@ -217,12 +216,9 @@ Rendered ExpressionRenderer::operation(const ExprNode& node) {
     case Fn::sub:
       return binary("-", a, b);
     case Fn::mul:
-      if (auto product = with_zero(node.args[0], "tg_zero_times", b)) return *product;
-      if (auto product = with_zero(node.args[1], "tg_zero_times", a)) return *product;
       return binary("*", a, b);
     case Fn::div:
       if (!real) return divide(false, dtype, node, a, b);
-      if (auto quotient = with_zero(node.args[0], "tg_zero_over", b)) return *quotient;
       return is_moderate(node.args[1]) ? binary("/", a, b) : call(helpers_.use("tg_div"), {&a, &b});
     case Fn::rem:
       return divide(true, dtype, node, a, b);

@@ -62,7 +62,7 @@ std::string bind(RenderedPass& pass, const PassBinding& binding, std::string_vie
   pass.bindings.push_back(binding);
   const bool is_scratch = binding.scratch >= 0;
   return fmt::format("@group(0) @binding({}) var<storage, {}> {}{}: {};\n", number,
-                     binding.writable ? "read_write" : "read", is_scratch ? 's' : 'b',
+                     binding.writable ? "read_write" : "read", is_scratch ? "s" : "b",
                      is_scratch ? binding.scratch : binding.arg, type);
 }
 

@@ -80,7 +80,7 @@ TEST(WgslExpressions, IndicesWrapBelowZero) {
   EXPECT_EQ(f.text(p.sub(p.number(63), f.i)), "63u - i");
   EXPECT_EQ(f.text(p.in_range(p.sub(f.i, p.number(2)), 0, 10)), "i - 2u < 10u");
   EXPECT_EQ(f.text(p.div(f.i, 4)), "i / 4u");
-  EXPECT_EQ(f.text(p.from_index(p.sub(f.i, p.number(2)), DType::f32)), "f32(i32(i - 2u))");
+  EXPECT_EQ(f.text(p.from_index(p.sub(f.i, p.number(2)), DType::f32)), "tg_from_i32(i32(i - 2u))");
 }
 
 TEST(WgslExpressions, IndicesBeyond32BitsAreRejected) {
