@@ -263,6 +263,12 @@ TEST(FoundByRandomGraphs, NumbersBeyondThoseOfF32AreRoundedToTheNearest) {
   expect_agreement(program);
 }
 
+TEST(FoundByRandomGraphs, WhatIsRoundedToF16StaysRounded) {
+  const Tensor x = input("x", {34});
+  const Tensor rounded = prim::cast(prim::cast(x, DType::f16), DType::f32);
+  expect_agreement({prim::slice(rounded, {18}, {30}, {1}), prim::sub(rounded, x)});
+}
+
 TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {
   const DotAttr product{{}, {}, {1}, {0}};
   const auto third = [](const Tensor& x, const Shape& shape) {

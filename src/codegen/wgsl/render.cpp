@@ -7,16 +7,13 @@
 namespace tensorgrad::wgsl {
 namespace {
 
+// An f16 in memory: with shader-f16 that, else an f32 that one could be.
 constexpr std::string_view half_type = "alias half = f16;\n";
-constexpr std::string_view half_function = R"(
-fn tg_half(x: f32) -> f32 {
-  return f32(f16(x));
-}
-)";
-// Without shader-f16 an f16 is held as an f32 that is rounded, to nearest and even: normal numbers
-// in their bits, smaller ones by counting units of 2^-24.
 constexpr std::string_view wide_half_type = "alias half = f32;\n";
-constexpr std::string_view wide_half_function = R"(
+// Rounds to nearest and even: normal numbers in their bits, smaller ones by counting units of
+// 2^-24. With shader-f16 as well: WGSL leaves the direction open, and lavapipe takes f32(f16(x))
+// for x.
+constexpr std::string_view half_function = R"(
 fn tg_half(x: f32) -> f32 {
   let bits = bitcast<u32>(x);
   let size = bits & 0x7fffffffu;
@@ -40,7 +37,7 @@ void define_halves(RenderedPass& pass, const Target& target) {
   if (!rounds && !stores) return;
   pass.text += '\n';
   pass.text += target.f16 ? half_type : wide_half_type;
-  if (rounds) pass.text += target.f16 ? half_function : wide_half_function;
+  if (rounds) pass.text += half_function;
   if (target.f16) pass.text.insert(0, "enable f16;\n");
 }
 
