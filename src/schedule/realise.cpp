@@ -312,8 +312,8 @@ class Realiser {
   bool walks_in_step(const Node& n, const Node& state) const {
     if (kind_of(n) != ItemKind::map) return false;
     std::unordered_set<const Node*> seen;
-    std::unordered_set<const Node*> written{
-        &n};  // parts of a concatenation are written in its place
+    // What is written in the state's place: parts of a concatenation are with it.
+    std::unordered_set<const Node*> written{&n};
     std::vector<const Node*> pending{&n};
     while (!pending.empty()) {
       const Node* m = pending.back();

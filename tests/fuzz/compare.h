@@ -17,6 +17,7 @@ struct Compilation {
   std::shared_ptr<Device> device;
   Target target;
   std::vector<std::string> off;  ///< passes that do not run
+  bool flushes = false;          ///< the device may take a denormal for 0, as WGSL allows
   PassOptions passes() const;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "fuzz/compare.h"
+#include "tensorgrad/ops.h"
 
 namespace tensorgrad::fuzz {
 namespace {
@@ -267,6 +268,23 @@ TEST(FoundByRandomGraphs, WhatIsRoundedToF16StaysRounded) {
   const Tensor x = input("x", {34});
   const Tensor rounded = prim::cast(prim::cast(x, DType::f16), DType::f32);
   expect_agreement({prim::slice(rounded, {18}, {30}, {1}), prim::sub(rounded, x)});
+}
+
+// The largest of parts of parts: SwiftShader's compiler took all memory for the branches in it.
+TEST(FoundByRandomGraphs, MaximaInALoopDoNotBranch) {
+  Tensor x = maximum(input("x", {6}), prim::full({6}, 0.25, DType::f32));
+  x = abs(minimum(x, prim::full({6}, 2, DType::f32)));
+  for (int i = 0; i < 2; ++i) {
+    const Tensor twice[] = {x, x};
+    x = prim::concat(twice, 0);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Tensor there_and_back[] = {x, prim::flip(x, {0})};
+    x = prim::concat(there_and_back, 0);
+    if (i == 0) x = prim::pad(x, {0}, {0}, {1});
+  }
+  x = prim::reshape(prim::slice(x, {4}, {179}, {1}), {7, 1, 5, 5});
+  expect_agreement({make(find_op("cummax"), {x}, ScanAttr{3, false}, Site::current())});
 }
 
 TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {

@@ -27,6 +27,7 @@ Compilation Session::compilation(std::uint64_t seed) const {
   Compilation how;
   how.device = rng() % optimised_share == 0 ? optimising_ : device_;
   how.target = how.device->target();
+  how.flushes = options_.device == "webgpu";
   if (options_.device == "cpu") {
     // What other devices ask of the schedule.
     if (rng() % 6 == 0) how.target.max_buffers = rng() % 2 == 0 ? 8 : 5;

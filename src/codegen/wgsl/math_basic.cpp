@@ -5,7 +5,8 @@ namespace tensorgrad::wgsl {
 namespace {
 
 // WGSL rejects constant expressions that are infinite or NaN, and its implementations may assume
-// that no value is: what must see them looks at bits.
+// that no value is: what must see them looks at bits. Values are made with & and |, which do not
+// branch as && and || do: a loop with 16 maxima took SwiftShader's compiler all memory there is.
 constexpr Helper table[] = {
     {"tg_bits", {}, R"(fn tg_bits(x: u32) -> f32 {
   return bitcast<f32>(x);
@@ -20,19 +21,19 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_min", {"tg_is_nan"}, R"(fn tg_min(a: f32, b: f32) -> f32 {
-  return select(b, a, (a < b) || tg_is_nan(a));
+  return select(b, a, (a < b) | tg_is_nan(a));
 }
 )"},
     {"tg_max", {"tg_is_nan"}, R"(fn tg_max(a: f32, b: f32) -> f32 {
-  return select(b, a, (a > b) || tg_is_nan(a));
+  return select(b, a, (a > b) | tg_is_nan(a));
 }
 )"},
     {"tg_relu", {"tg_is_nan"}, R"(fn tg_relu(x: f32) -> f32 {
-  return select(0f, x, (x > 0f) || tg_is_nan(x));
+  return select(0f, x, (x > 0f) | tg_is_nan(x));
 }
 )"},
     {"tg_sign", {}, R"(fn tg_sign(x: f32) -> f32 {
-  return select(x, select(-1f, 1f, x > 0f), (x > 0f) || (x < 0f));
+  return select(x, select(-1f, 1f, x > 0f), (x > 0f) | (x < 0f));
 }
 )"},
     // Drivers multiply by the reciprocal, which they take for 0 where it is denormal: for divisors
@@ -58,13 +59,13 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_sqrt", {}, R"(fn tg_sqrt(x: f32) -> f32 {
-  let special = (x == 0f) || (bitcast<u32>(x) == 0x7f800000u);
+  let special = (x == 0f) | (bitcast<u32>(x) == 0x7f800000u);
   return select(sqrt(x), x, special);
 }
 )"},
     // Implementations take a != b to be false with NaN.
     {"tg_ne", {"tg_is_nan"}, R"(fn tg_ne(a: f32, b: f32) -> bool {
-  return (a != b) || tg_is_nan(a) || tg_is_nan(b);
+  return (a != b) | tg_is_nan(a) | tg_is_nan(b);
 }
 )"},
     {"tg_not_zero", {}, R"(fn tg_not_zero(x: f32) -> bool {
@@ -75,15 +76,15 @@ constexpr Helper table[] = {
     {"tg_above", {"tg_is_nan"}, R"(fn tg_above(a: f32, i: i32, b: f32, j: i32) -> bool {
   let first = tg_is_nan(a);
   let second = tg_is_nan(b);
-  let equal = (first && second) || (a == b);
-  return (first && !second) || (!second && (a > b)) || (equal && (i < j));
+  let equal = (first & second) | (a == b);
+  return (first & !second) | (!second & (a > b)) | (equal & (i < j));
 }
 )"},
     {"tg_below", {"tg_is_nan"}, R"(fn tg_below(a: f32, i: i32, b: f32, j: i32) -> bool {
   let first = tg_is_nan(a);
   let second = tg_is_nan(b);
-  let equal = (first && second) || (a == b);
-  return (first && !second) || (!second && (a < b)) || (equal && (i < j));
+  let equal = (first & second) | (a == b);
+  return (first & !second) | (!second & (a < b)) | (equal & (i < j));
 }
 )"},
     {"tg_to_i32", {"tg_is_nan"}, R"(fn tg_to_i32(x: f32) -> i32 {
@@ -94,7 +95,7 @@ constexpr Helper table[] = {
 )"},
     {"tg_to_u32", {"tg_is_nan"}, R"(fn tg_to_u32(x: f32) -> u32 {
   let high = select(u32(max(x, 0f)), 4294967295u, x >= 4294967296f);
-  return select(high, 0u, (x <= 0f) || tg_is_nan(x));
+  return select(high, 0u, (x <= 0f) | tg_is_nan(x));
 }
 )"},
     // Either neighbour may result from a conversion: of the halves each is exact, and their sum is
@@ -108,7 +109,7 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_div_i32", {}, R"(fn tg_div_i32(a: i32, b: i32) -> i32 {
-  let wraps = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
+  let wraps = (b == 0i) | ((b == -1i) & (a == i32(-2147483648)));
   return select(a / select(b, 1i, wraps), 0i, b == 0i);
 }
 )"},
@@ -117,7 +118,7 @@ constexpr Helper table[] = {
 }
 )"},
     {"tg_rem_i32", {}, R"(fn tg_rem_i32(a: i32, b: i32) -> i32 {
-  let wraps = (b == 0i) || ((b == -1i) && (a == i32(-2147483648)));
+  let wraps = (b == 0i) | ((b == -1i) & (a == i32(-2147483648)));
   return a - (a / select(b, 1i, wraps)) * select(b, 1i, wraps);
 }
 )"},

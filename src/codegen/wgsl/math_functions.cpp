@@ -34,7 +34,7 @@ constexpr Helper table[] = {
   let e = r * r * tg_exp_tail(r) + r;
   let half = bitcast<f32>((i32(n) + 126i) << 23u);
   let result = (half * e + (half - 0.5f)) * 2f;
-  return select(select(result, e, n == 0f), x, (x == 0f) || tg_is_nan(x));
+  return select(select(result, e, n == 0f), x, (x == 0f) | tg_is_nan(x));
 }
 )"},
     // The mantissa is taken in [sqrt(1/2), sqrt(2)).
@@ -70,7 +70,7 @@ constexpr Helper table[] = {
     {"tg_log1p", {"tg_log"}, R"(fn tg_log1p(x: f32) -> f32 {
   let u = bitcast<f32>(bitcast<u32>(1f + x) & 0xfffffffcu);
   let lost = (x - (u - 1f)) / u;
-  let large = tg_log(u) + select(0f, lost, (u > 0f) && (x < 16777216f));
+  let large = tg_log(u) + select(0f, lost, (u > 0f) & (x < 16777216f));
   return select(large, x - x * x * (0.5f - x * 0.333333333f), abs(x) < 0.0001f);
 }
 )"},
@@ -359,8 +359,8 @@ constexpr Helper table[] = {
   }
   let a = abs(x);
   let b = abs(y);
-  let whole = (b >= 8388608f) || (floor(b) == b);
-  let odd = whole && (b < 16777216f) && ((u32(min(b, 16777216f)) & 1u) != 0u);
+  let whole = (b >= 8388608f) | (floor(b) == b);
+  let odd = whole & (b < 16777216f) & ((u32(min(b, 16777216f)) & 1u) != 0u);
   let infinite = bitcast<u32>(a) == 0x7f800000u;
   var result = 1f;
   if (a == 0f || infinite) {
@@ -370,7 +370,7 @@ constexpr Helper table[] = {
   } else if (a != 1f) {
     result = tg_pow_magnitude(a, y);
   }
-  let flips = odd && ((bitcast<u32>(x) & 0x80000000u) != 0u);
+  let flips = odd & ((bitcast<u32>(x) & 0x80000000u) != 0u);
   return select(result, -result, flips);
 }
 )"},

@@ -179,7 +179,8 @@ Rendered ExpressionRenderer::operation(const ExprNode& node) {
     return kernel::arity(node.fn) == 2 ? call(function, {&a, &b}) : call(function, {&a});
   }
   const bool is_product = node.fn == Fn::mul;
-  for (int i = 0; real && i < (is_product ? 2 : node.fn == Fn::div ? 1 : 0); ++i) {
+  const int factors = is_product ? 2 : node.fn == Fn::div ? 1 : 0;
+  for (int i = 0; real && i < factors; ++i) {
     const ExprNode& factor = kernel_.pool.node(Expr{node.args[i]});
     if (factor.fn != Fn::constant || factor.value != 0) continue;
     return call(helpers_.use(is_product ? "tg_zero_times" : "tg_zero_over"),

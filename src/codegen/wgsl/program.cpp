@@ -370,12 +370,12 @@ void to_host(DType dtype, std::int64_t bytes, std::span<const std::byte> device,
 }
 
 tensorgrad::Target schedule_target(const Target& target) {
-  return {target.storage_buffers,
-          target.binding_alignment,
-          element_bytes,
-          memory_bytes(DType::f16, target),
-          true,
-          true};
+  return {.max_buffers = target.storage_buffers,
+          .alignment = target.binding_alignment,
+          .bool_bytes = memory_bytes(DType::bool_, target),
+          .half_bytes = memory_bytes(DType::f16, target),
+          .attention = true,
+          .half_operands = true};
 }
 
 Program make_program(const Plan& plan, const Target& target, const Renderer& renderer) {

@@ -124,5 +124,16 @@ TEST(WgslHelpers, AreDefinedOnceAndCalleesFirst) {
   EXPECT_THROW(helpers.use("tg_nothing"), GraphError);
 }
 
+TEST(WgslHelpers, ThoseOfOneExpressionDoNotBranch) {
+  wgsl::Helpers helpers;
+  for (const char* name :
+       {"tg_max", "tg_min", "tg_relu", "tg_sign", "tg_ne", "tg_above", "tg_below", "tg_to_i32",
+        "tg_to_u32", "tg_div_i32", "tg_rem_i32", "tg_sqrt"}) {
+    helpers.use(name);
+  }
+  const std::string text = helpers.definitions();
+  for (const char* branch : {"&&", "||", "if ("}) EXPECT_EQ(text.find(branch), text.npos) << text;
+}
+
 }  // namespace
 }  // namespace tensorgrad
