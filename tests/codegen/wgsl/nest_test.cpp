@@ -63,7 +63,7 @@ TEST(WgslNest, AMapIsOnePassWithAnInvocationAPoint) {
             "}\n"
             "\n"
             "fn tg_max(a: f32, b: f32) -> f32 {\n"
-            "  return select(b, a, (a > b) || tg_is_nan(a));\n"
+            "  return select(select(b, a, (a > b) | tg_is_nan(a)), b, tg_is_nan(b));\n"
             "}\n"
             "\n"
             "@compute @workgroup_size(256)\n"
