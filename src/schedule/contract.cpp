@@ -101,13 +101,6 @@ std::optional<kernel::Matmul> matmul_of(const DotAttr& d, const Tensor& a, const
     if (k.extent < shortest_inner || segments > most_segments) return std::nullopt;
   }
   batch = merged(batch);
-  // Backends take no operand that runs backwards.
-  const auto runs_backwards = [](const Dim& x) { return x.lhs < 0 || x.rhs < 0 || x.out < 0; };
-  if (runs_backwards(m) || runs_backwards(n) ||
-      std::any_of(depth.begin(), depth.end(), runs_backwards) ||
-      std::any_of(batch.begin(), batch.end(), runs_backwards)) {
-    return std::nullopt;
-  }
   const auto unit = [](std::int64_t extent, std::int64_t stride) {
     return extent <= 1 || stride == 1;
   };
@@ -158,14 +151,15 @@ std::optional<Location> will_be_stored(const Node& n) {
   return dense(0, 0, n.type.shape);
 }
 
-// Adds offset and strides of buffer elements at `index`, if loops are all that it is made of.
+// Adds offset and strides of buffer elements at `index`, if loops are all that it is made of and
+// none runs backwards: no backend takes that.
 bool add_strides(Pool& pool, std::span<const Index> index, const Location& location, Strided& out) {
   Index flat = pool.number(location.offset);
   for (std::size_t d = 0; d < index.size(); ++d) {
     flat = pool.add(flat, pool.mul(index[d], location.strides[d]));
   }
   const auto add = [&](const IndexNode& atom, std::int64_t factor) {
-    if (atom.kind != IndexNode::Kind::loop) return false;
+    if (atom.kind != IndexNode::Kind::loop || factor < 0) return false;
     out.strides[static_cast<std::size_t>(atom.var)] += factor;
     return true;
   };
@@ -185,13 +179,11 @@ std::optional<Strided> strided(const Tensor& t, const Locate& locate) {
   for (std::size_t d = 0; d < t.shape().size(); ++d) {
     index.push_back(pool.loop(static_cast<int>(d), t.shape()[d]));
   }
-  // What is in memory may be a view of something that is, too, and that strides may reach although
-  // they do not reach the view.
   const Node* n = &t.node();
   while (true) {
     if (const std::optional<Location> location = locate(*n)) {
       Strided out{n, location->buffer, 0, Shape(t.shape().size(), 0)};
-      if (add_strides(pool, index, *location, out)) return out;
+      return add_strides(pool, index, *location, out) ? std::optional(out) : std::nullopt;
     }
     if (!widens(*n)) {
       const auto* view = lowering_as<LowerView>(*n);
@@ -304,6 +296,8 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
     if (const auto at = prepared.layouts.find(&n); at != prepared.layouts.end()) {
       return Location{0, 0, at->second};
     }
+    // A result of the program is stored although it is a view.
+    if (roots.contains(&n)) return dense(0, 0, n.type.shape);
     return widenings.contains(&n) ? std::nullopt : will_be_stored(n);
   };
   // A widening below views that only this operand has, so that nothing else has it stored.
@@ -318,7 +312,7 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
     return own;
   };
   std::unordered_map<const Node*, Tensor> copies;
-  graph = rebuild(graph, [&](const Node& n, std::vector<Tensor> x) -> Tensor {
+  const auto prepare = [&](const Node& n, std::vector<Tensor> x) -> Tensor {
     const auto keep = [&] {
       const bool same =
           std::equal(x.begin(), x.end(), n.operands.begin(), n.operands.end(),
@@ -328,6 +322,16 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
     const auto force = [&](const Node* base) {
       if (!base->operands.empty()) prepared.stored.insert(base);
     };
+    // What has no place yet is copied; results that share a kernel read one copy.
+    const auto place = [&](Tensor& t, const Node* base) {
+      if (!base) {
+        Tensor& copy = copies[&t.node()];
+        if (!copy.defined()) copy = prim::identity(t);
+        t = copy;
+        base = &t.node();
+      }
+      force(base);
+    };
     if (half_operands && (lowering_as<LowerConv>(n) || lowering_as<LowerDot>(n))) {
       for (Tensor& t : x) t = own_widening(t);
     }
@@ -335,30 +339,20 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
       // Dense operands: stored here unless they are a whole stored tensor.
       for (Tensor& t : x) {
         const auto s = dense_access(t, locate);
-        if (lowering_as<LowerGenerate>(t.node())) t = prim::identity(t);
-        force(s ? s->first : &t.node());
+        place(t, s ? s->first : nullptr);
       }
       return keep();
     }
     if (lowering_as<LowerAttention>(n)) {
-      // Rows of operands and results are dense, and nothing runs backwards.
+      // Rows of operands and results are dense.
       const auto has_dense_rows = [](const Shape& shape, const Shape& strides) {
         const std::size_t last = shape.size() - 1;
         return (shape[last] == 1 || strides[last] == 1) &&
-               (last == 0 || shape[last - 1] == 1 || strides[last - 1] >= shape[last]) &&
-               std::none_of(strides.begin(), strides.end(), [](std::int64_t s) { return s < 0; });
+               (last == 0 || shape[last - 1] == 1 || strides[last - 1] >= shape[last]);
       };
       for (Tensor& t : x) {
         const auto s = strided(t, locate);
-        if (s && has_dense_rows(t.shape(), s->strides)) {
-          force(s->node);
-        } else {
-          // Results that share a kernel read one copy.
-          Tensor& copy = copies[&t.node()];
-          if (!copy.defined()) copy = prim::identity(t);
-          t = copy;
-          prepared.stored.insert(&t.node());
-        }
+        place(t, s && has_dense_rows(t.shape(), s->strides) ? s->node : nullptr);
       }
       const Tensor result = keep();
       const auto wanted = wanted_layout(n, users);
@@ -426,6 +420,11 @@ Prepared prepare_contractions(Graph& graph, bool half_operands) {
     }
     const Tensor result = prim::dot_general(x[0], x[1], d, n.site);
     if (out != own) prepared.layouts[&result.node()] = out;
+    return result;
+  };
+  graph = rebuild(graph, [&](const Node& n, std::vector<Tensor> x) {
+    Tensor result = prepare(n, std::move(x));
+    if (roots.contains(&n)) roots.insert(&result.node());
     return result;
   });
   return prepared;

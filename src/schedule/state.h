@@ -138,8 +138,8 @@ void collapse_loops(kernel::Kernel& kernel);
 /// Gives temps their offsets in the arena. `reuse` off gives each its own bytes.
 void place_memory(Plan& plan, const Target& target, bool reuse);
 
-/// A tensor as elements buffer[offset + strides * index] of a located node, through views and,
-/// where that node is of f16, a widening to f32.
+/// A tensor as elements buffer[offset + strides * index] of the first located node below it,
+/// through views and, where that node is of f16, a widening to f32. No stride is negative.
 struct Strided {
   const Node* node = nullptr;
   int buffer = -1;

@@ -287,6 +287,19 @@ TEST(FoundByRandomGraphs, MaximaInALoopDoNotBranch) {
   expect_agreement({make(find_op("cummax"), {x}, ScanAttr{3, false}, Site::current())});
 }
 
+TEST(FoundByRandomGraphs, AViewThatAProductReadsIsAnOutputToo) {
+  const DotAttr product{{}, {}, {1}, {0}};
+  const Tensor x = input("x", {20, 40}), w = input("w", {20, 6});
+  const Tensor back = prim::flip(x, {0, 1});
+  const Tensor twice = prim::slice(prim::flip(back, {0, 1}), {2, 20}, {20, 40}, {1, 1});
+  const Tensor across = prim::permute(x, {1, 0});
+  const Tensor every_second = prim::slice(across, {0, 0}, {40, 20}, {1, 2});
+  const Tensor v = input("v", {10, 3});
+  expect_agreement({back, prim::dot_general(twice, w, product), across,
+                    prim::dot_general(every_second, v, product)},
+                   {"simplify"});
+}
+
 TEST(FoundByRandomGraphs, AColumnOfAProductWithoutDepthIsStrided) {
   const DotAttr product{{}, {}, {1}, {0}};
   const auto third = [](const Tensor& x, const Shape& shape) {
